@@ -1,0 +1,60 @@
+"""The whole of params.yaml, validated before any stage starts its work.
+
+It can only stop a run, never change an artifact, so stages do not list it in `deps`.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field, ValidationError, model_validator
+
+from pjepa.config.cells import CellsConfig
+from pjepa.config.controls import ControlsConfig
+from pjepa.config.data import DataConfig
+from pjepa.config.features import FeaturesConfig
+from pjepa.config.patches import TUBELET, PatchesConfig
+from pjepa.config.pjepa import PjepaConfig
+from pjepa.config.pooler import PoolerConfig
+from pjepa.config.probe import LinearConfig, ProbeCommonConfig
+from pjepa.config.report import ReportConfig
+from pjepa.config.section import Section, one_line, read_params
+from pjepa.config.select import SelectConfig
+from pjepa.config.tokens import TokensConfig
+from pjepa.errors import InputError
+
+
+class ProbeSections(Section):
+    common: ProbeCommonConfig = ProbeCommonConfig()
+    linear: LinearConfig = LinearConfig()
+
+
+class Params(Section):
+    """Mirrors params.yaml 1:1; the defaults are the paper's."""
+
+    data: DataConfig = DataConfig()
+    patches: PatchesConfig = PatchesConfig()
+    pooler: PoolerConfig = PoolerConfig()
+    tokens: TokensConfig = TokensConfig()
+    pjepa: PjepaConfig = PjepaConfig()
+    select: SelectConfig = SelectConfig()
+    controls: ControlsConfig = ControlsConfig()
+    features: FeaturesConfig = FeaturesConfig()
+    probe: ProbeSections = Field(default_factory=ProbeSections)
+    cells: CellsConfig = CellsConfig()
+    report: ReportConfig = ReportConfig()
+
+    @model_validator(mode="after")
+    def one_token_per_step(self) -> Params:
+        if abs(self.patches.fps - TUBELET * self.tokens.fps) > 1e-9:
+            raise ValueError(
+                f"patches.fps {self.patches.fps} must be {TUBELET} x tokens.fps "
+                f"({TUBELET * self.tokens.fps}): one token per step of {TUBELET} frames"
+            )
+        return self
+
+
+def check_params() -> Params:
+    """Every section at once, so that a typo in the last stage stops the first."""
+    try:
+        return Params.model_validate(read_params())
+    except ValidationError as error:
+        raise InputError(one_line(error, Params)) from None

@@ -1,0 +1,132 @@
+"""The tables that describe takes. Labels and splits are kept apart from what stages may see.
+
+`videos.parquet` and `boundaries.parquet` hold no label and no split: extraction reads only these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pjepa.errors import InputError
+from pjepa.work import read_json, whole_file, write_json
+
+VIDEOS = pa.schema(
+    {
+        "take_id": pa.string(),
+        "video": pa.string(),
+        "fps": pa.float64(),
+        "duration_s": pa.float64(),
+    }
+)
+BOUNDARIES = pa.schema({"take_id": pa.string(), "start_s": pa.float64(), "end_s": pa.float64()})
+TAKES = pa.schema(
+    {
+        "take_id": pa.string(),
+        "dataset": pa.string(),
+        "split": pa.string(),
+        "holdout": pa.bool_(),
+        "task": pa.string(),
+        "recording": pa.string(),
+        "participant": pa.string(),
+        "view": pa.string(),
+        "group": pa.string(),
+    }
+)
+SEGMENTS = pa.schema(
+    {
+        "take_id": pa.string(),
+        "segment": pa.int32(),
+        "start_s": pa.float64(),
+        "end_s": pa.float64(),
+        "label": pa.int32(),
+    }
+)
+SPLITS = ("train", "val", "test", "pretrain")
+
+
+@dataclass(frozen=True)
+class VideoRow:
+    """One take's video; the path is relative to the project or the data root."""
+
+    take_id: str
+    video: str
+    fps: float
+    duration_s: float
+
+    @property
+    def path(self) -> Path:
+        return Path(self.video)
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Class names by id; `background` is an ordinary id or None. -1 is unknown everywhere."""
+
+    names: tuple[str, ...]
+    background: int | None
+
+
+def write_table(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+    """Writes rows as Parquet, byte-stable."""
+    with whole_file(path) as partial:
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), partial)
+
+
+def read_table(path: Path, schema: pa.Schema) -> pa.Table:
+    """A table with the expected columns; anything else is an error that names the file."""
+    try:
+        table = pq.read_table(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; run `dvc repro takes`") from None
+    missing = [name for name in schema.names if name not in table.column_names]
+    if missing:
+        raise InputError(f"{path}: missing column(s) {', '.join(missing)}")
+    return table.select(schema.names).cast(schema)
+
+
+def write_videos(path: Path, rows: list[VideoRow]) -> None:
+    write_table(path, [asdict(row) for row in rows], VIDEOS)
+
+
+def read_videos(path: Path) -> list[VideoRow]:
+    """Videos in stable take order."""
+    return [VideoRow(**row) for row in read_table(path, VIDEOS).to_pylist()]
+
+
+def read_boundaries(path: Path) -> dict[str, np.ndarray]:
+    """Start and end of every segment in seconds, [S, 2], in time order; absent without any."""
+    frame = read_table(path, BOUNDARIES).to_pandas()
+    return {
+        str(take): part[["start_s", "end_s"]].to_numpy(np.float64)
+        for take, part in frame.groupby("take_id", sort=False)
+    }
+
+
+def read_takes(path: Path) -> pd.DataFrame:
+    """One row per take: split, holdout, group ..."""
+    frame = read_table(path, TAKES).to_pandas()
+    unknown = sorted(set(frame["split"]) - set(SPLITS))
+    if unknown:
+        raise InputError(f"{path}: unknown split {unknown[0]!r}; allowed: {', '.join(SPLITS)}")
+    return frame
+
+
+def read_segments(path: Path) -> pd.DataFrame:
+    """One row per annotated segment, in take and time order."""
+    return read_table(path, SEGMENTS).to_pandas()
+
+
+def write_classes(path: Path, classes: Classes) -> None:
+    write_json(path, {"names": list(classes.names), "background": classes.background})
+
+
+def read_classes(path: Path) -> Classes:
+    value = read_json(path)
+    return Classes(tuple(value["names"]), value["background"])
