@@ -1,0 +1,163 @@
+"""Patch features on disk: a content store of encoded takes, linked into the stage's out.
+
+A store file is `<store>/<key>.safetensors`; the key covers everything that can change its bytes, so
+a file that exists is right, and adding a take encodes one take. Each file holds `patches`, fp16
+[steps, cells, width], and its `PatchInfo` as metadata. Written in pieces, so memory stays bounded.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pjepa.errors import InputError
+from pjepa.work import whole_file
+
+ALGORITHM_VERSION = 1  # raise it when a change of code changes features
+TENSOR = "patches"
+METADATA = "pjepa"  # one JSON value: safetensors does not keep the order of several
+ABANDONED_S = 86_400.0  # partial files of killed runs are removed after a day
+LONGEST_NAME = 200
+
+Half = NDArray[np.float16]
+
+
+@dataclass(frozen=True)
+class PatchInfo:
+    """What a reader of patch features needs to know about them."""
+
+    backbone: str
+    weights_id: str
+    tokens_fps: float
+    frames_per_window: int
+    window_scope: str
+    rows: int
+    columns: int
+    width: int
+
+    @property
+    def cells(self) -> int:
+        return self.rows * self.columns
+
+
+@dataclass(frozen=True)
+class StoredPatches:
+    """Memory-mapped features of one take, [steps, cells, width], and what they are."""
+
+    info: PatchInfo
+    patches: Half
+
+
+def store_key(
+    video_sha256: str,
+    settings: dict[str, Any],
+    boundaries: NDArray[np.float64] | None,
+    weights_id: str,
+) -> str:
+    """sha256 over all that can change a take's features; `settings` holds plain values."""
+    parts = {
+        "version": ALGORITHM_VERSION,
+        "video": video_sha256,
+        "settings": settings,
+        "boundaries": None if boundaries is None else boundaries.tolist(),
+        "weights": weights_id,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def store_path(store: Path, key: str) -> Path:
+    """Where the store keeps the features of that key."""
+    return store / f"{key}.safetensors"
+
+
+def take_file_name(take_id: str) -> str:
+    """`<take_id>.safetensors`; characters that are not safe in file names are percent-quoted."""
+    name = quote(take_id, safe="")
+    name = "%2E" + name[1:] if name.startswith(".") else name
+    if not name or len(name) > LONGEST_NAME:
+        raise InputError(f"take id {take_id[:40]!r}: expected 1 to {LONGEST_NAME} safe characters")
+    return f"{name}.safetensors"
+
+
+class PatchWriter:
+    """Appends steps to a safetensors file whose shape is known in advance."""
+
+    def __init__(self, file: BinaryIO, info: PatchInfo, steps: int) -> None:
+        self.file, self.expected = file, (steps, info.cells, info.width)
+        self.written = 0
+        file.write(safetensors_header(info, self.expected))
+
+    def append(self, patches: Half) -> None:
+        """Adds features [n, cells, width]."""
+        if patches.shape[1:] != self.expected[1:] or patches.dtype != np.float16:
+            raise ValueError(f"expected fp16 [n, {self.expected[1:]}], found {patches.shape}")
+        self.file.write(np.ascontiguousarray(patches).tobytes())
+        self.written += len(patches)
+
+
+def safetensors_header(info: PatchInfo, shape: tuple[int, int, int]) -> bytes:
+    """The bytes before the data of a safetensors file with one fp16 tensor."""
+    size = 2 * shape[0] * shape[1] * shape[2]
+    entries = {
+        "__metadata__": {METADATA: json.dumps(asdict(info), sort_keys=True)},
+        TENSOR: {"dtype": "F16", "shape": list(shape), "data_offsets": [0, size]},
+    }
+    header = json.dumps(entries, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header
+
+
+@contextmanager
+def patch_writer(path: Path, info: PatchInfo, steps: int) -> Iterator[PatchWriter]:
+    """Yields a writer; the file appears under its name only when all steps were written."""
+    with whole_file(path) as partial:
+        with partial.open("wb") as file:
+            writer = PatchWriter(file, info, steps)
+            yield writer
+        if writer.written != steps:
+            raise ValueError(f"expected {steps} steps, {writer.written} were written")
+
+
+def read_patches(path: Path) -> StoredPatches:
+    """The features of one take, memory-mapped: only what is touched is read."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(min(length, path.stat().st_size)))
+        info = PatchInfo(**json.loads(header["__metadata__"][METADATA]))
+        shape = tuple(header[TENSOR]["shape"])
+        patches = np.memmap(path, np.float16, mode="r", offset=8 + length, shape=shape)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; run `dvc repro patches`") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not a patch file of this project ({error})") from None
+    return StoredPatches(info, patches)
+
+
+def link_take(source: Path, folder: Path, take_id: str) -> Path:
+    """The take's file in `folder`, hard-linked from the store (copied across file systems)."""
+    target = folder / take_file_name(take_id)
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise InputError(f"take id {take_id!r} stands twice in the table of videos") from None
+    except OSError:
+        shutil.copyfile(source, target)
+    return target
+
+
+def remove_abandoned(store: Path) -> None:
+    """Removes partial files that killed runs left behind more than a day ago."""
+    for partial in store.glob(".*.partial"):
+        if time.time() - partial.stat().st_mtime > ABANDONED_S:
+            partial.unlink(missing_ok=True)

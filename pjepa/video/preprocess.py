@@ -1,0 +1,140 @@
+"""Frames as the encoder wants them: resized, cropped, normalised (facts/vjepa21.md, Sec. 4)."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+COEFFICIENT_BITS = 11  # cv2 resizes uint8 images in 11-bit fixed point
+
+Resampler = Literal["cv2", "antialias"]
+Uint8 = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Size after resizing and the corner of the centre crop."""
+
+    height: int
+    width: int
+    top: int
+    left: int
+    crop: int
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Two source lines per output line and their fixed-point weights, [n] each."""
+
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    first_weight: NDArray[np.int32]
+    second_weight: NDArray[np.int32]
+
+
+def crop_geometry(height: int, width: int, crop: int) -> Geometry:
+    """Short side to int(crop * 256 / 224), then the centre; halves round to even (Sec. 4.1)."""
+    short = int(crop * 256 / 224)
+    if height <= width:
+        new_height, new_width = short, int(short * width / height)
+    else:
+        new_height, new_width = int(short * height / width), short
+    top, left = round((new_height - crop) / 2), round((new_width - crop) / 2)
+    return Geometry(new_height, new_width, top, left, crop)
+
+
+def bilinear_taps(size: int, new_size: int, start: int, count: int, clamp: bool) -> Taps:
+    """Taps of output lines start .. start + count - 1 when `size` lines become `new_size`.
+
+    cv2 drops the weight beyond the border along rows (`clamp`) but only repeats the border line
+    along columns; the two round differently.
+    """
+    scale = 1.0 / (new_size / size)
+    centre = ((np.arange(start, start + count) + 0.5) * scale - 0.5).astype(np.float32)
+    below = np.floor(centre)
+    weight: NDArray[np.float32] = centre - below
+    if clamp:
+        weight = np.where((below < 0) | (below >= size - 1), np.float32(0), weight)
+    one = np.float32(1 << COEFFICIENT_BITS)
+    lines = below.astype(np.int64)
+    return Taps(
+        np.clip(lines, 0, size - 1),
+        np.clip(lines + 1, 0, size - 1),
+        np.rint((np.float32(1) - weight) * one).astype(np.int32),
+        np.rint(weight * one).astype(np.int32),
+    )
+
+
+def weighted_lines(
+    image: NDArray[Any], lines: NDArray[np.int64], weights: NDArray[np.int32], axis: int
+) -> NDArray[np.int32]:
+    """The chosen lines of an image along `axis`, each times its weight."""
+    picked = np.take(image, lines, axis=axis).astype(np.int32, copy=False)
+    picked *= weights.reshape(-1, *[1] * (image.ndim - 1 - axis))
+    return picked
+
+
+def resized_crop_cv2(frames: Uint8, geometry: Geometry) -> Uint8:
+    """uint8 [T, crop, crop, 3] as cv2 INTER_LINEAR, then cropping; only the crop is computed.
+
+    numpy, in place: several times faster here than torch's integer indexing.
+    """
+    x = bilinear_taps(frames.shape[2], geometry.width, geometry.left, geometry.crop, clamp=True)
+    y = bilinear_taps(frames.shape[1], geometry.height, geometry.top, geometry.crop, clamp=False)
+    offset = int(y.first[0])
+    rows = frames[:, offset : int(y.second[-1]) + 1]
+    across = weighted_lines(rows, x.first, x.first_weight, 2)  # [T, rows, crop, 3]
+    across += weighted_lines(rows, x.second, x.second_weight, 2)
+    across >>= 4
+    upper = weighted_lines(across, y.first - offset, y.first_weight, 1)  # [T, crop, crop, 3]
+    upper >>= 16
+    lower = weighted_lines(across, y.second - offset, y.second_weight, 1)
+    lower >>= 16
+    upper += lower
+    upper += 2
+    upper >>= 2
+    return upper.astype(np.uint8)
+
+
+def resized_crop_antialias(frames: Uint8, geometry: Geometry) -> Uint8:
+    """uint8 [T, crop, crop, 3] as torchvision's antialiased bilinear resize, then cropping."""
+    pixels = torch.from_numpy(frames).permute(0, 3, 1, 2).float()  # [T, 3, H, W]
+    size = (geometry.height, geometry.width)
+    pixels = F.interpolate(pixels, size, mode="bilinear", align_corners=False, antialias=True)
+    resized: Uint8 = pixels.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    return centre_crop(resized, geometry)
+
+
+def centre_crop(frames: Uint8, geometry: Geometry) -> Uint8:
+    """The crop window of frames that already have the resized size."""
+    rows = slice(geometry.top, geometry.top + geometry.crop)
+    columns = slice(geometry.left, geometry.left + geometry.crop)
+    return frames[:, rows, columns]
+
+
+def normalised(frames: Uint8) -> Tensor:
+    """float32 [3, T, H, W] with ImageNet mean and deviation, from uint8 [T, H, W, 3]."""
+    pixels = torch.from_numpy(frames).permute(3, 0, 1, 2).contiguous().float()
+    mean = torch.tensor(MEAN).view(3, 1, 1, 1)
+    std = torch.tensor(STD).view(3, 1, 1, 1)
+    return pixels.div_(255).sub_(mean).div_(std)
+
+
+def preprocess(frames: Uint8, crop: int, resampler: Resampler) -> Tensor:
+    """Encoder input float32 [3, T, crop, crop] from RGB frames uint8 [T, H, W, 3] (Sec. 4.1, 4.2).
+
+    `cv2` is the official data-set path (no antialias), `antialias` the official notebook's.
+    """
+    height, width = frames.shape[1:3]
+    geometry = crop_geometry(height, width, crop)
+    if (geometry.height, geometry.width) == (height, width):
+        return normalised(centre_crop(frames, geometry))
+    if resampler == "cv2":
+        return normalised(resized_crop_cv2(frames, geometry))
+    return normalised(resized_crop_antialias(frames, geometry))

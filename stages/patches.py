@@ -1,0 +1,33 @@
+"""`patches`: videos -> V-JEPA 2.1 patch features, one file per take."""
+
+from dataclasses import asdict
+
+from pjepa import paths
+from pjepa.backbones.checkpoint import RANDOM
+from pjepa.backbones.extract import extract
+from pjepa.backbones.store import link_take
+from pjepa.config.patches import PatchesConfig
+from pjepa.config.section import read_section
+from pjepa.progress import say
+from pjepa.stage import stage_main
+from pjepa.takes.manifest import read_boundaries, read_videos
+from pjepa.work import whole_folder, work_root, write_json
+
+
+def run() -> None:
+    """Encodes what the store lacks and links every take into `data/patches`."""
+    config = read_section(PatchesConfig, "patches")
+    if config.checkpoint == RANDOM:
+        say(f"patches: {config.backbone} has RANDOM weights (seed {config.seed}), not trained ones")
+    rows = read_videos(paths.VIDEOS_TABLE)
+    boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
+    result = extract(rows, boundaries, config, work_root() / "store" / "patches")
+    say(f"patches: {len(rows)} takes, {result.encoded} encoded now")
+    with whole_folder(paths.PATCHES) as folder:
+        for take_id, file in result.files.items():
+            link_take(file, folder, take_id)
+        write_json(folder / "config.json", asdict(result.info))
+
+
+if __name__ == "__main__":
+    stage_main(run)

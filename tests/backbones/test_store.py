@@ -1,0 +1,94 @@
+"""The content store: safe names, stable bytes, whole files only."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from pjepa.backbones.store import (
+    PatchInfo,
+    link_take,
+    patch_writer,
+    read_patches,
+    store_key,
+    take_file_name,
+)
+from pjepa.errors import InputError
+
+INFO = PatchInfo("tiny", "random-tiny-0", 4.0, 16, "segment", rows=2, columns=2, width=3)
+FEATURES = np.arange(5 * 4 * 3, dtype=np.float16).reshape(5, 4, 3)
+
+
+def write(path: Path) -> Path:
+    with patch_writer(path, INFO, steps=5) as writer:
+        writer.append(FEATURES[:2])
+        writer.append(FEATURES[2:])
+    return path
+
+
+def test_file_is_safetensors_and_reads_back(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.safetensors")
+    stored = read_patches(path)
+    assert stored.info == INFO
+    np.testing.assert_array_equal(stored.patches, FEATURES)
+    with safe_open(path, "np") as official:
+        np.testing.assert_array_equal(official.get_tensor("patches"), FEATURES)
+    assert path.read_bytes() == write(tmp_path / "b.safetensors").read_bytes()
+
+
+def test_unfinished_file_never_appears(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    with pytest.raises(ValueError, match="expected 5 steps"), patch_writer(path, INFO, 5) as writer:
+        writer.append(FEATURES[:2])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_key_covers_every_part() -> None:
+    limits = np.array([[0.0, 1.0]])
+    keys = {
+        store_key("a", {"crop": 64}, limits, "w"),
+        store_key("b", {"crop": 64}, limits, "w"),
+        store_key("a", {"crop": 32}, limits, "w"),
+        store_key("a", {"crop": 64}, limits + 1, "w"),
+        store_key("a", {"crop": 64}, None, "w"),
+        store_key("a", {"crop": 64}, limits, "v"),
+    }
+    assert len(keys) == 6
+    assert store_key("a", {"x": 1, "y": 2}, None, "w") == store_key(
+        "a", {"y": 2, "x": 1}, None, "w"
+    )
+
+
+@pytest.mark.parametrize("take_id", ["../../etc/passwd", "a/b", "..", ".hidden", "tab\t", "ü 1"])
+def test_take_ids_never_leave_the_folder(tmp_path: Path, take_id: str) -> None:
+    source = write(tmp_path / "source.safetensors")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    target = link_take(source, folder, take_id)
+    assert target.resolve().parent == folder.resolve()
+    assert [p.name for p in folder.iterdir()] == [take_file_name(take_id)]
+    assert not target.name.startswith(".")
+
+
+def test_plain_take_id_keeps_its_name_and_is_linked(tmp_path: Path) -> None:
+    source = write(tmp_path / "source.safetensors")
+    target = link_take(source, tmp_path, "take_001-a.b")
+    assert target.name == "take_001-a.b.safetensors"
+    assert target.samefile(source)
+    with pytest.raises(InputError, match="stands twice"):
+        link_take(source, tmp_path, "take_001-a.b")
+
+
+@pytest.mark.parametrize("take_id", ["", "x" * 300])
+def test_impossible_take_ids_are_refused(take_id: str) -> None:
+    with pytest.raises(InputError, match="take id"):
+        take_file_name(take_id)
+
+
+def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="dvc repro patches"):
+        read_patches(tmp_path / "none.safetensors")
+    (tmp_path / "text.safetensors").write_text("hello")
+    with pytest.raises(InputError, match="not a patch file"):
+        read_patches(tmp_path / "text.safetensors")

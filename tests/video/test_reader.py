@@ -1,0 +1,153 @@
+"""Both readers give equal, upright frames at times counted from the first displayed one."""
+
+import struct
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from pjepa.errors import InputError
+from pjepa.video.reader import ReaderName, open_video
+
+READERS: list[ReaderName] = ["decord", "pyav"]
+FPS, COUNT, WIDTH, HEIGHT = 25, 50, 96, 64
+ROTATIONS = {90: (0, 1, -1, 0), 180: (-1, 0, 0, -1), 270: (0, -1, 1, 0)}
+
+
+def write_video(
+    path: Path, start: int = 0, width: int = WIDTH, options: dict[str, str] | None = None
+) -> Path:
+    """A moving square; the grey level of the lower half tells the frame's number."""
+    with av.open(str(path), "w", options=options or {}) as container:
+        stream = container.add_stream("libx264", rate=FPS)
+        stream.width, stream.height, stream.pix_fmt = width, HEIGHT, "yuv420p"
+        stream.codec_context.gop_size = 12
+        for number in range(COUNT):
+            picture = np.zeros((HEIGHT, width, 3), np.uint8)
+            picture[8:24, number : number + 16] = (200, 40, 90)
+            picture[32:] = 5 * number
+            frame = av.VideoFrame.from_ndarray(picture, "rgb24")
+            frame.pts, frame.time_base = number + start, Fraction(1, FPS)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return path
+
+
+def numbers(frames: np.ndarray) -> list[int]:
+    return [round(float(frame[40:60].mean()) / 5) for frame in frames]
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_video(tmp_path_factory.mktemp("video") / "plain.mp4")
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_info(video: Path, reader: ReaderName) -> None:
+    with open_video(video, reader) as opened:
+        info = opened.info
+    assert (info.width, info.height) == (WIDTH, HEIGHT)
+    assert info.fps == pytest.approx(FPS)
+    assert info.duration_s == pytest.approx(COUNT / FPS)
+    np.testing.assert_allclose(info.times_s, np.arange(COUNT) / FPS, atol=1e-9)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_frame_displayed_at_a_time(video: Path, reader: ReaderName) -> None:
+    times = np.array([0.0, 0.039, 0.04, 1.0, 0.5, 0.5, 1.96, 99.0])
+    with open_video(video, reader) as opened:
+        assert numbers(opened.frames(times)) == [0, 0, 1, 25, 12, 12, 49, 49]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_windows_in_order_and_back_again(video: Path, reader: ReaderName) -> None:
+    with open_video(video, reader) as opened:
+        for first in (0, 10, 30, 5, 48):
+            times = np.arange(first, min(first + 6, COUNT)) / FPS
+            found = opened.frames(times)
+            assert numbers(found) == list(range(first, first + len(times)))
+
+
+@pytest.mark.parametrize("name", ["offset.mp4", "offset.mkv"])
+@pytest.mark.parametrize("reader", READERS)
+def test_start_offset_is_subtracted(tmp_path: Path, name: str, reader: ReaderName) -> None:
+    path = write_video(tmp_path / name, start=13)
+    with open_video(path, reader) as opened:
+        assert opened.info.times_s[0] == 0.0
+        assert opened.info.duration_s == pytest.approx(COUNT / FPS, abs=1e-3)
+        assert numbers(opened.frames(np.array([0.0, 0.41, 1.5]))) == [0, 10, 37]
+
+
+@pytest.mark.parametrize("start", [0, 13])
+@pytest.mark.parametrize("name", ["same.mp4", "same.mkv"])
+def test_readers_give_equal_frames(tmp_path: Path, name: str, start: int) -> None:
+    path = write_video(tmp_path / name, start=start)
+    times = np.linspace(0, 2, 41)
+    with open_video(path, "decord") as left, open_video(path, "pyav") as right:
+        np.testing.assert_array_equal(left.frames(times), right.frames(times))
+        np.testing.assert_array_equal(left.info.times_s, right.info.times_s)
+
+
+@pytest.mark.parametrize("degrees", ROTATIONS)
+def test_rotated_video_stands_upright(video: Path, tmp_path: Path, degrees: int) -> None:
+    a, b, c, d = (value << 16 for value in ROTATIONS[degrees])
+    content = video.read_bytes()
+    matrix = content.index(b"tkhd") + 44  # the display matrix of the track header
+    turned = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
+    path = tmp_path / "turned.mp4"
+    path.write_bytes(content[:matrix] + turned + content[matrix + 36 :])
+    times = np.array([0.0, 1.0])
+    with open_video(video, "pyav") as plain:
+        expected = np.rot90(plain.frames(times), k=-degrees // 90, axes=(1, 2))
+    for reader in READERS:
+        with open_video(path, reader) as opened:
+            found = opened.frames(times)
+            assert found.shape[1:3] == (opened.info.height, opened.info.width)
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_broken_files_are_refused_in_one_line(
+    video: Path, tmp_path: Path, reader: ReaderName
+) -> None:
+    (tmp_path / "empty.mp4").touch()
+    (tmp_path / "text.mp4").write_text("this is not a video\n" * 50)
+    content = video.read_bytes()
+    (tmp_path / "half.mp4").write_bytes(content[: len(content) // 2])
+    expected = {
+        "missing.mp4": "no such video",
+        "empty.mp4": "is empty",
+        "text.mp4": "cannot be decoded",
+        "half.mp4": "cannot be decoded",
+    }
+    for name, message in expected.items():
+        with pytest.raises(InputError, match=message) as caught:
+            open_video(tmp_path / name, reader)
+        assert name in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_video_cut_off_after_its_index_is_refused(tmp_path: Path, reader: ReaderName) -> None:
+    path = write_video(tmp_path / "cut.mp4", options={"movflags": "faststart"})
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * 0.6)])
+    with (
+        pytest.raises(InputError, match=r"cut\.mp4: cannot be decoded"),
+        open_video(path, reader) as opened,
+    ):
+        opened.frames(opened.info.times_s)
+
+
+def test_default_reader_decodes_containers_without_an_index(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "stream.ts")
+    with open_video(path) as opened:
+        assert numbers(opened.frames(np.array([0.0, 0.4, 1.0]))) == [0, 10, 25]
+
+
+@pytest.mark.parametrize("width", [16, 48, 72])
+def test_default_reader_decodes_narrow_frames(tmp_path: Path, width: int) -> None:
+    with open_video(write_video(tmp_path / "narrow.mp4", width=width)) as opened:
+        assert numbers(opened.frames(np.array([0.0, 0.4, 1.0]))) == [0, 10, 25]
