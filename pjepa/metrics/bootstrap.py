@@ -1,0 +1,114 @@
+"""How far a score could move if other recordings had been tested: the paired group bootstrap.
+
+Whole groups (recordings or participants) are drawn with replacement, never takes, because takes
+of one group are not independent. A resample is a weight per take, so segments are matched once
+and all resamples are one matrix product.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pjepa.errors import InputError
+from pjepa.metrics.segmentation import METRICS, TakeStatistics, scores
+
+Statistics = Mapping[str, TakeStatistics]  # by take id
+Values = NDArray[np.float64]
+PERCENTILES = (2.5, 97.5)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The value on all takes, and the 95 % percentile interval of its resamples."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether 0 lies outside: for a difference, whether it is more than chance."""
+        return self.low > 0 or self.high < 0
+
+
+def interval(
+    stats: Statistics | Sequence[Statistics],
+    groups: Mapping[str, str],
+    metric: str,
+    resamples: int,
+    seed: int,
+    convention: str = "release",
+) -> Interval:
+    """Return the interval of one metric; several variants are averaged within each resample."""
+    variants = _variants(stats)
+    takes = _common_takes(variants, groups)
+    weights = _group_weights([groups[take] for take in takes], resamples, seed)
+    return _summary(_means(variants, takes, metric, convention, weights))
+
+
+def difference_interval(
+    a: Statistics | Sequence[Statistics],
+    b: Statistics | Sequence[Statistics],
+    groups: Mapping[str, str],
+    metric: str,
+    resamples: int,
+    seed: int,
+    convention: str = "release",
+) -> Interval:
+    """Return the interval of a - b, both scored on the same resampled groups."""
+    first, second = _variants(a), _variants(b)
+    takes = _common_takes([*first, *second], groups)
+    weights = _group_weights([groups[take] for take in takes], resamples, seed)
+    ours = _means(first, takes, metric, convention, weights)
+    return _summary(ours - _means(second, takes, metric, convention, weights))
+
+
+def _variants(stats: Statistics | Sequence[Statistics]) -> list[Statistics]:
+    return [stats] if isinstance(stats, Mapping) else list(stats)
+
+
+def _common_takes(variants: Sequence[Statistics], groups: Mapping[str, str]) -> list[str]:
+    """Return the sorted take ids, which every variant must share."""
+    takes = sorted(variants[0]) if variants else []
+    if not takes:
+        raise InputError("bootstrap: no takes to resample")
+    for other in variants[1:]:
+        if sorted(other) != takes:
+            raise InputError("bootstrap: the two results were scored on different takes")
+    missing = [take for take in takes if take not in groups]
+    if missing:
+        raise InputError(f"bootstrap: take {missing[0]!r} has no group in the takes table")
+    return takes
+
+
+def _group_weights(groups: Sequence[str], resamples: int, seed: int) -> Values:
+    """Return weights `[1 + resamples, takes]`; the first row is the sample itself."""
+    names, of_take = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
+    uniform = np.full(len(names), 1.0 / len(names))
+    counts = np.random.default_rng(seed).multinomial(len(names), uniform, size=resamples)
+    drawn = counts[:, of_take].astype(np.float64)
+    return np.concatenate([np.ones((1, len(groups))), drawn])
+
+
+def _means(
+    variants: Sequence[Statistics],
+    takes: Sequence[str],
+    metric: str,
+    convention: str,
+    weights: Values,
+) -> Values:
+    """Return the metric per row of weights, averaged over variants."""
+    if metric not in METRICS:
+        raise InputError(f"unknown metric {metric!r}: use one of {', '.join(METRICS)}")
+    rows = [
+        scores([variant[take] for take in takes], convention, weights)[metric]
+        for variant in variants
+    ]
+    return np.mean(rows, axis=0, dtype=np.float64)
+
+
+def _summary(values: Values) -> Interval:
+    low, high = np.percentile(values[1:], PERCENTILES)
+    return Interval(float(values[0]), float(low), float(high))

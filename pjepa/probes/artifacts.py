@@ -1,0 +1,70 @@
+"""What a cell writes for people and for `pjepa predict`: predictions, segments and the model."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from pjepa.metrics.runs import label_runs
+from pjepa.probes.fit import FitResult, Labels, Prediction
+from pjepa.streams.store import StreamReader
+from pjepa.takes.manifest import Classes, write_classes
+
+PREDICTIONS = pa.schema(
+    {
+        "take_id": pa.string(),
+        "time_s": pa.float64(),
+        "label": pa.int32(),
+        "prediction": pa.int32(),
+        "score": pa.float32(),
+    }
+)
+
+
+def write_predictions(
+    folder: Path, result: FitResult, reader: StreamReader, labels: Labels, classes: Classes
+) -> None:
+    """Write `predictions.parquet`, `segments.csv` and `model/` of one fit."""
+    result.probe.save(folder / "model")
+    write_classes(folder / "model" / "classes.json", classes)
+    with (
+        pq.ParquetWriter(folder / "predictions.parquet", PREDICTIONS) as table,
+        (folder / "segments.csv").open("w", newline="", encoding="utf-8") as file,
+    ):
+        sheet = csv.writer(file, lineterminator="\n")
+        sheet.writerow(["take", "start", "end", "label", "score"])
+        for take, prediction in result.predictions.items():
+            times = reader.read(take).times
+            columns = [
+                [take] * len(times),
+                times,
+                labels[take],
+                prediction.labels,
+                prediction.scores,
+            ]
+            arrays = [
+                pa.array(column, type=kind)
+                for column, kind in zip(columns, PREDICTIONS.types, strict=True)
+            ]
+            table.write_table(pa.Table.from_arrays(arrays, schema=PREDICTIONS))
+            for row in _segment_rows(prediction, times, 1 / reader.info.fps, classes.names):
+                sheet.writerow([take, *row])
+
+
+def _segment_rows(
+    prediction: Prediction, times: NDArray[np.float64], step: float, names: Sequence[str]
+) -> list[list[str]]:
+    """Return start, end, label name and mean score of every predicted run."""
+    if not len(times):
+        return []
+    runs = label_runs(prediction.labels)
+    edges = np.append(times, times[-1] + step)
+    means = np.add.reduceat(prediction.scores, runs.starts) / (runs.ends - runs.starts)
+    return [
+        [f"{edges[start]:.3f}", f"{edges[end]:.3f}", names[label], f"{mean:.4f}"]
+        for label, start, end, mean in zip(runs.labels, runs.starts, runs.ends, means, strict=True)
+    ]

@@ -1,0 +1,90 @@
+"""The bootstrap draws groups, pairs them, and gives the same interval every time."""
+
+import numpy as np
+import pytest
+
+from pjepa.errors import InputError
+from pjepa.metrics.bootstrap import Statistics, difference_interval, interval
+from pjepa.metrics.segmentation import METRICS, segmentation_scores, take_statistics
+
+
+def noisy_takes(noise: float, count: int = 24, seed: int = 0) -> tuple[list, list]:
+    random = np.random.default_rng(seed)
+    truths = [np.repeat(random.integers(0, 5, 12), random.integers(3, 9, 12)) for _ in range(count)]
+    draws = [np.random.default_rng(seed + 1 + i) for i in range(count)]
+    predictions = [
+        np.where(d.random(len(y)) < noise, d.integers(0, 5, len(y)), y)
+        for d, y in zip(draws, truths, strict=True)
+    ]
+    return truths, predictions
+
+
+def statistics(noise: float) -> Statistics:
+    pairs = zip(*noisy_takes(noise), strict=True)
+    return {f"t{i:02}": take_statistics(y, p, 0) for i, (y, p) in enumerate(pairs)}
+
+
+GROUPS = {f"t{i:02}": f"g{i // 3}" for i in range(24)}
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_mean_is_the_score_itself(metric: str) -> None:
+    found = interval(statistics(0.3), GROUPS, metric, 200, 0)
+    truths, predictions = noisy_takes(0.3)
+    assert found.mean == pytest.approx(segmentation_scores(truths, predictions, 0)[metric])
+    assert found.low <= found.mean <= found.high
+
+
+def test_equals_rescoring_the_drawn_takes() -> None:
+    stats = statistics(0.3)
+    truths, predictions = noisy_takes(0.3)
+    counts = np.random.default_rng(7).multinomial(8, np.full(8, 1 / 8), size=50)
+    values = []
+    for row in counts:
+        drawn = [i for i in range(24) for _ in range(row[i // 3])]
+        chosen = [truths[i] for i in drawn], [predictions[i] for i in drawn]
+        values.append(segmentation_scores(*chosen, 0)["f1_25"])
+    found = interval(stats, GROUPS, "f1_25", 50, 7)
+    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(values, [2.5, 97.5])))
+
+
+def test_same_seed_same_interval() -> None:
+    stats = statistics(0.4)
+    assert interval(stats, GROUPS, "edit", 100, 3) == interval(stats, GROUPS, "edit", 100, 3)
+    assert interval(stats, GROUPS, "edit", 100, 3) != interval(stats, GROUPS, "edit", 100, 4)
+
+
+def test_fewer_groups_are_less_certain() -> None:
+    stats = statistics(0.4)
+    by_take = interval(stats, {take: take for take in stats}, "acc", 500, 0)
+    one_group = interval(stats, dict.fromkeys(stats, "all"), "acc", 500, 0)
+    assert one_group.low == pytest.approx(one_group.high)
+    assert by_take.high > by_take.low
+
+
+def test_paired_difference() -> None:
+    good, bad = statistics(0.1), statistics(0.5)
+    assert difference_interval(good, good, GROUPS, "acc", 100, 0).high == 0.0
+    gain = difference_interval(good, bad, GROUPS, "acc", 300, 0)
+    assert gain.low > 0
+    assert gain.excludes_zero
+    back = difference_interval(bad, good, GROUPS, "acc", 300, 0)
+    assert (back.mean, back.high) == pytest.approx((-gain.mean, -gain.low))
+
+
+def test_variants_are_averaged() -> None:
+    good, bad = statistics(0.1), statistics(0.5)
+    values = [interval(s, GROUPS, "acc", 10, 0).mean for s in (good, bad)]
+    assert interval([good, bad], GROUPS, "acc", 10, 0).mean == pytest.approx(np.mean(values))
+
+
+def test_bad_input_is_one_line() -> None:
+    stats = statistics(0.1)
+    with pytest.raises(InputError, match="no takes"):
+        interval({}, GROUPS, "acc", 10, 0)
+    with pytest.raises(InputError, match="no group"):
+        interval(stats, {}, "acc", 10, 0)
+    with pytest.raises(InputError, match="different takes"):
+        difference_interval(stats, {"t00": stats["t00"]}, GROUPS, "acc", 10, 0)
+    with pytest.raises(InputError, match="unknown metric"):
+        interval(stats, GROUPS, "accuracy", 10, 0)

@@ -1,0 +1,195 @@
+"""A cell's folder: complete, repeatable, and enough for the report without predictions."""
+
+import csv
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from pjepa.config.probe import LinearConfig, PaperFitConfig, ProbeCommonConfig
+from pjepa.errors import InputError
+from pjepa.metrics.bootstrap import difference_interval, interval
+from pjepa.metrics.segmentation import METRICS, segmentation_scores
+from pjepa.probes.cell import CellInputs, cell_statistics, run_cell
+from pjepa.probes.fit import probe_accuracy, take_roles
+from pjepa.probes.linear import LinearProbe
+from pjepa.streams.schema import Provenance, StreamInfo
+from pjepa.streams.store import StreamReader, StreamWriter, Take, read_labels, write_labels
+from pjepa.takes.manifest import TAKES, Classes, read_takes, write_classes, write_table
+
+COMMON = ProbeCommonConfig(bootstrap=50, threads=1)
+LINEAR = LinearConfig(l2=(1e-1, 1e-2), paper=PaperFitConfig(epochs=2))
+NAMES = ("idle", 'turn "on", slowly', "place\npart", "=1+1")
+WIDTH, FPS = 6, 4.0
+
+
+def takes_rows() -> list[dict]:
+    splits = ["train"] * 8 + ["val"] * 2 + ["test"] * 4
+    return [
+        {"take_id": f"take {i}", "dataset": "d", "split": split, "holdout": i in (6, 7)}
+        | {
+            "task": "t",
+            "recording": f"r{i}",
+            "participant": "p",
+            "view": "v",
+            "group": f"g{i // 2}",
+        }
+        for i, split in enumerate(splits)
+    ]
+
+
+def world(folder: Path, variants: int = 1, test_labels: bool = True) -> CellInputs:
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(len(NAMES), WIDTH))
+    labels, streams = [], []
+    for row in takes_rows():
+        label = np.repeat(random.integers(0, len(NAMES), 8), 5)
+        label[:2] = -1
+        if row["split"] == "test" and not test_labels:
+            label[:] = -1
+        labels.append((row["take_id"], np.arange(40) / FPS, label))
+    for variant in range(variants):
+        name = "stream.parquet" if variants == 1 else f"{variant}/stream.parquet"
+        info = StreamInfo(source="test", fps=FPS, width=WIDTH, provenance=Provenance(lookahead_s=2))
+        noise = np.random.default_rng(variant)
+        with StreamWriter(folder / name, info) as writer:
+            for take, times, label in labels:
+                features = centres[label] + noise.normal(size=(40, WIDTH))
+                writer.write(Take(take, features, times, label * 0, np.arange(40)))
+        streams.append(folder / name)
+    write_labels(folder / "labels.parquet", labels)
+    write_table(folder / "takes.parquet", takes_rows(), TAKES)
+    write_classes(folder / "classes.json", Classes(NAMES, 0))
+    tables = (folder / f"{name}" for name in ("labels.parquet", "takes.parquet", "classes.json"))
+    return CellInputs(streams, *tables)
+
+
+def cell(folder: Path, out: str = "out", **options: int) -> tuple[Path, dict[str, float]]:
+    inputs = world(folder, **options)
+    return folder / out, run_cell(inputs, folder / out, "linear", "raw", COMMON, LINEAR)
+
+
+def test_folder_is_complete(tmp_path: Path) -> None:
+    out, metrics = cell(tmp_path)
+    assert json.loads((out / "metrics.json").read_text()) == metrics
+    assert set(metrics) == {*METRICS, *(f"paper_{name}" for name in METRICS)}
+    details = json.loads((out / "details.json").read_text())
+    assert details["split"] == "test"
+    assert details["provenance"]["lookahead_s"] == 2
+    assert details["takes"] == {"fit": 6, "holdout": 2, "reported": 4}
+    assert set(details["conventions"]) == {"mstcn", "ltcontext", "fact", "release"}
+    assert details["variants"][0]["converged"]["fit"]["l2"] in LINEAR.l2
+    assert LinearProbe.load(out / "model").weight.shape == (4, WIDTH)
+
+
+def test_predictions_give_the_metrics(tmp_path: Path) -> None:
+    out, metrics = cell(tmp_path)
+    frame = pq.read_table(out / "predictions.parquet").to_pandas()
+    assert list(frame.columns) == ["take_id", "time_s", "label", "prediction", "score"]
+    parts = [part for _, part in frame.groupby("take_id", sort=False)]
+    truths, predictions = ([p[c].to_numpy() for p in parts] for c in ("label", "prediction"))
+    again = segmentation_scores(truths, predictions, 0)
+    assert {name: metrics[name] for name in METRICS} == pytest.approx(again)
+    probe, reader = LinearProbe.load(out / "model"), StreamReader(tmp_path / "stream.parquet")
+    best = probe.predict(reader.read("take 10").features).argmax(1)
+    np.testing.assert_array_equal(best, parts[0]["prediction"])
+
+
+def test_segments_cover_every_take_and_survive_any_name(tmp_path: Path) -> None:
+    out, _ = cell(tmp_path)
+    with (out / "segments.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["label"] for row in rows} <= set(NAMES)
+    for take in {row["take"] for row in rows}:
+        mine = [row for row in rows if row["take"] == take]
+        assert float(mine[0]["start"]) == 0
+        assert float(mine[-1]["end"]) == 10
+        for left, right in itertools.pairwise(mine):
+            assert left["end"] == right["start"]
+            assert left["label"] != right["label"]
+
+
+def test_report_needs_no_predictions(tmp_path: Path) -> None:
+    out, metrics = cell(tmp_path)
+    stored = cell_statistics(out)
+    found = interval(stored.variants, stored.groups, "f1_25", COMMON.bootstrap, COMMON.seed)
+    details = json.loads((out / "details.json").read_text())
+    assert found.mean == pytest.approx(metrics["f1_25"])
+    assert details["intervals"]["converged"]["f1_25"]["low"] == pytest.approx(found.low)
+    paper = cell_statistics(out, "paper")
+    gain = difference_interval(stored.variants, paper.variants, stored.groups, "acc", 50, 0)
+    assert gain.mean == pytest.approx(metrics["acc"] - metrics["paper_acc"])
+
+
+def test_variants_are_averaged(tmp_path: Path) -> None:
+    out, metrics = cell(tmp_path, variants=3)
+    details = json.loads((out / "details.json").read_text())
+    values = [variant["converged"]["metrics"]["acc"] for variant in details["variants"]]
+    assert len(set(values)) > 1
+    assert metrics["acc"] == pytest.approx(np.mean(values))
+    assert details["intervals"]["converged"]["acc"]["mean"] == pytest.approx(metrics["acc"])
+
+
+def test_val_is_reported_where_test_has_no_labels(tmp_path: Path) -> None:
+    out, _ = cell(tmp_path, test_labels=False)
+    assert json.loads((out / "details.json").read_text())["split"] == "val"
+
+
+def test_same_input_same_bytes(tmp_path: Path) -> None:
+    inputs = world(tmp_path)
+    for name in ("a", "b"):
+        run_cell(inputs, tmp_path / name, "linear", "raw", COMMON, LINEAR)
+    files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*.*"))
+    assert len(files) == 7
+    for file in files:
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+def test_warns_when_the_fits_disagree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, metrics = cell(tmp_path)
+    assert abs(metrics["acc"] - metrics["paper_acc"]) > 3
+    warnings = json.loads((out / "details.json").read_text())["warnings"]
+    assert "differ by" in warnings[0]
+    assert warnings[0] in capsys.readouterr().err
+
+
+def test_reported_labels_never_reach_the_fit(tmp_path: Path) -> None:
+    out, _ = cell(tmp_path)
+    before = (out / "model" / "model.safetensors").read_bytes()
+    inputs = world(tmp_path)
+    labels = read_labels(inputs.labels)
+    split = read_takes(inputs.takes).set_index("take_id")["split"]
+    changed = {t: (y if split[t] == "train" else (y + 1) % 4) for t, y in labels.items()}
+    write_labels(inputs.labels, [(t, np.arange(40) / FPS, y) for t, y in changed.items()])
+    run_cell(inputs, tmp_path / "other", "linear", "raw", COMMON, LINEAR)
+    assert (tmp_path / "other" / "model" / "model.safetensors").read_bytes() == before
+
+
+def test_any_target_can_be_read(tmp_path: Path) -> None:
+    inputs = world(tmp_path)
+    reader, labels = StreamReader(inputs.streams[0]), read_labels(inputs.labels)
+    halves = {take: np.where(y < 0, -1, y // 2).astype(np.int32) for take, y in labels.items()}
+
+    def features(take: str) -> np.ndarray:
+        return reader.read(take).features
+
+    accuracy = probe_accuracy(features, halves, read_takes(inputs.takes), COMMON, LINEAR)
+    assert 60 < accuracy <= 100
+
+
+def test_bad_input_is_one_line(tmp_path: Path) -> None:
+    inputs = world(tmp_path)
+    empty = CellInputs([], inputs.labels, inputs.takes, inputs.classes)
+    with pytest.raises(InputError, match="no stream"):
+        run_cell(empty, tmp_path / "out", "linear", "raw", COMMON, LINEAR)
+    labels = read_labels(inputs.labels)
+    short = [(take, np.arange(39.0), label[:39]) for take, label in labels.items()]
+    write_labels(inputs.labels, short)
+    with pytest.raises(InputError, match="40 tokens but 39 labels"):
+        run_cell(inputs, tmp_path / "out", "linear", "raw", COMMON, LINEAR)
+    with pytest.raises(InputError, match="no train take"):
+        take_roles(pd.DataFrame(takes_rows()), {})

@@ -1,0 +1,171 @@
+"""The converged fit is the optimum, the hold-out only chooses, and both fits are repeatable."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from pjepa.config.probe import LinearConfig, PaperFitConfig
+from pjepa.errors import InputError
+from pjepa.probes.linear import (
+    LabelledTake,
+    LinearProbe,
+    fit_converged,
+    fit_paper,
+    token_accuracy,
+)
+from pjepa.probes.logistic import logistic_path
+
+CLASSES, WIDTH = 5, 12
+PAPER = PaperFitConfig(epochs=3, lr=1e-2)
+
+
+def one_l2(l2: float, tolerance: float = 1e-6) -> LinearConfig:
+    return LinearConfig(l2=(l2,), tolerance=tolerance)
+
+
+def some_takes(count: int = 8, seed: int = 0, noise: float = 1.5) -> list[LabelledTake]:
+    random = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).normal(size=(CLASSES, WIDTH))
+    mixing = np.random.default_rng(98).normal(size=(WIDTH, WIDTH))
+    takes = []
+    for _ in range(count):
+        labels = np.repeat(random.integers(0, CLASSES, 10), 6)
+        features = (centres[labels] + noise * random.normal(size=(60, WIDTH))) @ mixing + 3
+        takes.append(LabelledTake(features.astype(np.float32), labels))
+    return takes
+
+
+@pytest.mark.parametrize("l2", [1e-1, 1e-3])
+def test_equals_sklearn(l2: float) -> None:
+    takes = some_takes()
+    probe = fit_converged(takes, [], CLASSES, one_l2(l2))
+    x = np.concatenate([take.features for take in takes]).astype(np.float64)
+    y = np.concatenate([take.labels for take in takes])
+    standard = (x - x.mean(0)) / x.std(0)
+    reference = LogisticRegression(C=1 / (l2 * len(y)), tol=1e-8, max_iter=5000)
+    expected = reference.fit(standard, y).predict_proba(standard)
+    assert probe.details["converged"]
+    np.testing.assert_allclose(probe.predict(x.astype(np.float32)), expected, atol=2e-4)
+    np.testing.assert_allclose(probe.weight.numpy(), reference.coef_, atol=2e-3)
+
+
+def test_gradient_is_analytic() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(80, 6, dtype=torch.float64), torch.arange(80) % 3
+    x -= x.mean(0)
+    for model in logistic_path(x, y, (1e-1, 1e-4), 1e-8, 500):
+        weight, bias = model.weight.clone().requires_grad_(), model.bias.clone().requires_grad_()
+        loss = torch.nn.functional.cross_entropy(x @ weight.T + bias, y)
+        (loss + model.l2 / 2 * weight.square().sum()).backward()
+        assert weight.grad is not None
+        assert bias.grad is not None
+        assert model.converged
+        assert max(weight.grad.abs().max(), bias.grad.abs().max()) < 2e-8
+
+
+def test_holdout_only_chooses() -> None:
+    takes, config = some_takes(), LinearConfig(l2=(1e-1, 1e-2, 1e-3))
+    probe = fit_converged(takes, some_takes(2, seed=5), CLASSES, config)
+    by_l2 = {l2: fit_converged(takes, [], CLASSES, one_l2(l2, 1e-4)) for l2 in config.l2}
+    seen = set()
+    for seed in range(6):  # scrambled hold-out labels may change the choice, never a fit
+        random = np.random.default_rng(seed)
+        scrambled = [
+            LabelledTake(t.features, random.integers(0, CLASSES, 60)) for t in some_takes(2, seed=5)
+        ]
+        other = fit_converged(takes, scrambled, CLASSES, config)
+        seen.add(other.details["l2"])
+        assert torch.equal(other.mean, probe.mean)
+        if other.details["l2"] == probe.details["l2"]:
+            assert torch.equal(other.weight, probe.weight)
+        alone = by_l2[other.details["l2"]]
+        torch.testing.assert_close(other.weight, alone.weight, atol=2e-2, rtol=0)
+    assert len(seen) > 1
+
+
+def test_chooses_the_best_and_prefers_stronger_on_ties() -> None:
+    probe = fit_converged(some_takes(), some_takes(2, 5), CLASSES, LinearConfig(l2=(1e-1, 1e-3)))
+    accuracy = probe.details["holdout_accuracy"]
+    assert accuracy[f"{probe.details['l2']:g}"] == max(accuracy.values())
+    single = [LabelledTake(some_takes(1)[0].features[:1], np.zeros(1, np.int64))]
+    tied = fit_converged(some_takes(), single, CLASSES, LinearConfig(l2=(1e-1, 1e-3, 1e-4)))
+    values = tied.details["holdout_accuracy"]
+    assert tied.details["l2"] == max(
+        float(k) for k, v in values.items() if v == max(values.values())
+    )
+
+
+@pytest.mark.parametrize("fit", ["converged", "paper"])
+def test_unknown_labels_and_unseen_classes(fit: str) -> None:
+    def fitted(takes: list[LabelledTake]) -> LinearProbe:
+        if fit == "paper":
+            return fit_paper(takes, CLASSES + 1, PAPER, seed=0)
+        return fit_converged(takes, [], CLASSES + 1, one_l2(1e-2))
+
+    known = some_takes()
+    rubbish = np.full((4, WIDTH), 1e4, np.float32)
+    padded = [
+        LabelledTake(np.concatenate([rubbish, t.features]), np.append([-1] * 4, t.labels))
+        for t in known
+    ]
+    plain, ignored = fitted(known), fitted(padded)
+    assert torch.equal(plain.weight, ignored.weight)
+    scores = plain.predict(np.concatenate([t.features for t in known]))
+    assert scores.shape == (480, CLASSES + 1)
+    assert (scores[:, CLASSES] == 0).all()
+    assert token_accuracy(plain, padded) == token_accuracy(plain, known) > 30
+
+
+def test_same_input_same_bytes(tmp_path: Path) -> None:
+    takes = some_takes()
+    for name in ("a", "b"):
+        fit_converged(takes, takes[:1], CLASSES, LinearConfig()).save(tmp_path / name)
+        fit_paper(takes, CLASSES, PAPER, seed=1).save(tmp_path / f"paper_{name}")
+    for left, right in (("a", "b"), ("paper_a", "paper_b")):
+        for file in ("model.safetensors", "config.json"):
+            first, second = (tmp_path / folder / file for folder in (left, right))
+            assert first.read_bytes() == second.read_bytes()
+    assert not torch.equal(
+        fit_paper(takes, CLASSES, PAPER, seed=2).weight,
+        LinearProbe.load(tmp_path / "paper_a").weight,
+    )
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    takes = some_takes()
+    probe = fit_converged(takes, [], CLASSES + 1, one_l2(1e-2))
+    probe.save(tmp_path)
+    loaded = LinearProbe.load(tmp_path)
+    assert loaded.details == probe.details
+    features = takes[0].features
+    np.testing.assert_array_equal(loaded.predict(features), probe.predict(features))
+
+
+def test_constant_channels_and_one_class() -> None:
+    takes = [LabelledTake(np.full((20, 3), 7.1, np.float32), np.arange(20) % 2)]
+    assert np.isfinite(fit_converged(takes, [], 2, one_l2(1e-3)).predict(takes[0].features)).all()
+    alone = [LabelledTake(some_takes(1)[0].features, np.full(60, 3, np.int64))]
+    probe = fit_converged(alone, [], CLASSES, one_l2(1e-3))
+    assert (probe.predict(alone[0].features).argmax(1) == 3).all()
+
+
+def test_paper_recipe_is_torch_adamw() -> None:
+    """One take, one epoch: the first AdamW step moves every parameter by the learning rate."""
+    take = some_takes(1)
+    start = fit_paper(take, CLASSES, PaperFitConfig(epochs=1, lr=1e-12), seed=0)
+    moved = fit_paper(take, CLASSES, PaperFitConfig(epochs=1, lr=1e-3), seed=0)
+    step = (moved.weight - start.weight).abs()
+    torch.testing.assert_close(step, torch.full_like(step, 1e-3), rtol=1e-2, atol=1e-6)
+
+
+def test_bad_input_is_one_line() -> None:
+    unknown = [LabelledTake(t.features, np.full(60, -1)) for t in some_takes(2)]
+    with pytest.raises(InputError, match="no labelled train token"):
+        fit_converged(unknown, [], CLASSES, one_l2(1e-2))
+    with pytest.raises(InputError, match="no labelled train token"):
+        fit_paper(unknown, CLASSES, PAPER, 0)
+    with pytest.raises(InputError, match="held-out"):
+        fit_converged(some_takes(), unknown, CLASSES, LinearConfig())
