@@ -1,20 +1,8 @@
-"""Segment coordinates of tokens: c(i), the segment, and r(i), the place inside it (Sec. 3.1)."""
+"""Segment coordinates of tokens: c(i) along the take, r(i) inside the segment (Sec. 3.1)."""
 
 from __future__ import annotations
 
 import numpy as np
-
-
-def token_segments(times: np.ndarray, boundaries: np.ndarray) -> np.ndarray:
-    """c(i): the segment with start <= time < end, -1 outside every segment.
-
-    Boundaries are sorted and disjoint, [S, 2] in seconds.
-    """
-    if len(boundaries) == 0:
-        return np.full(len(times), -1, np.int32)
-    index = np.searchsorted(boundaries[:, 0], times + 1e-9, side="right") - 1
-    inside = (index >= 0) & (times + 1e-9 < boundaries[np.maximum(index, 0), 1])
-    return np.where(inside, index, -1).astype(np.int32)
 
 
 def runs(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -15,6 +15,8 @@ from pjepa.errors import InputError
 from pjepa.streams.schema import LABELS, StreamInfo, stream_schema
 from pjepa.work import whole_file
 
+_PLACE = ("time_s", "segment", "offset")
+
 
 @dataclass(frozen=True)
 class Take:
@@ -107,21 +109,35 @@ class StreamReader:
         ]
         self._group = {take: index for index, take in enumerate(self.takes)}
 
+    @property
+    def dtype(self) -> str:
+        """How features are stored: float16 or float32."""
+        stored = self.file.schema_arrow.field("feature").type.value_type
+        return "float16" if stored == pa.float16() else "float32"
+
     def read(self, take_id: str) -> Take:
         """One take, features as float32."""
-        if take_id not in self._group:
-            raise InputError(f"{self.path}: no take {take_id!r}")
-        table = self.file.read_row_group(self._group[take_id])
+        table = self._table(take_id, [*_PLACE, "feature"])
         column = table.column("feature").combine_chunks()
         flat = column.flatten().to_numpy(zero_copy_only=False)
         features = flat.reshape(-1, self.info.width).astype(np.float32)  # [T, D]
-        return Take(
-            take_id,
-            features,
-            table.column("time_s").to_numpy(),
-            table.column("segment").to_numpy(),
-            table.column("offset").to_numpy(),
-        )
+        return Take(take_id, features, *(table.column(name).to_numpy() for name in _PLACE))
+
+    def read_layout(self, take_id: str) -> Take:
+        """One take's times and segments without its features ([T, 0]): cheap."""
+        table = self._table(take_id, list(_PLACE))
+        empty = np.zeros((len(table), 0), np.float32)
+        return Take(take_id, empty, *(table.column(name).to_numpy() for name in _PLACE))
+
+    def _table(self, take_id: str, columns: list[str]) -> pa.Table:
+        if take_id not in self._group:
+            raise InputError(f"{self.path}: no take {take_id!r}")
+        return self.file.read_row_group(self._group[take_id], columns=columns)
+
+
+def read_stream(path: str | Path) -> StreamReader:
+    """Opens a token stream or a representation."""
+    return StreamReader(Path(path))
 
 
 def write_labels(path: Path, labels: list[tuple[str, np.ndarray, np.ndarray]]) -> None:

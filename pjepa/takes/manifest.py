@@ -130,3 +130,9 @@ def write_classes(path: Path, classes: Classes) -> None:
 def read_classes(path: Path) -> Classes:
     value = read_json(path)
     return Classes(tuple(value["names"]), value["background"])
+
+
+def pretraining_takes(takes: pd.DataFrame) -> set[str]:
+    """What self-supervision may see: train and unlabelled takes, never held-out groups."""
+    seen = takes["split"].isin(["train", "pretrain"]) & ~takes["holdout"].astype(bool)
+    return set(takes.loc[seen, "take_id"])

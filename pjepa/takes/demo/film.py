@@ -23,16 +23,18 @@ def film(script: Script, path: Path, fps: int, size: int, rng: np.random.Generat
     """Writes the take's video to `path`."""
     camera = Camera(rng, size)
     name, options = _codec()
-    with whole_file(path) as partial:
-        with av.open(str(partial), "w", format="mp4", options={"fflags": "+bitexact"}) as container:
-            stream = container.add_stream(name, rate=fps, options=options)
-            stream.width = stream.height = size
-            stream.pix_fmt = "yuv420p"
-            stream.codec_context.gop_size = fps
-            for index, primitive in enumerate(_primitives(script, fps)):
-                image = camera.frame(primitive, index / fps, index)
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
-            container.mux(stream.encode(None))
+    with (
+        whole_file(path) as partial,
+        av.open(str(partial), "w", format="mp4", options={"fflags": "+bitexact"}) as container,
+    ):
+        stream = container.add_stream(name, rate=fps, options=options)
+        stream.width = stream.height = size
+        stream.pix_fmt = "yuv420p"
+        stream.codec_context.gop_size = fps
+        for index, primitive in enumerate(_primitives(script, fps)):
+            image = camera.frame(primitive, index / fps, index)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode(None))
 
 
 def _primitives(script: Script, fps: int) -> np.ndarray:

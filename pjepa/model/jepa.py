@@ -1,0 +1,83 @@
+"""P-JEPA's objective (Eq. 2): predict the teacher's latents at hidden places from what is visible.
+
+    L = 1/|M| sum_{i in M} || g(fill(f(X_C)))_i - f_bar(X)_i ||_1
+
+| here      | paper                | sees                                |
+|-----------|----------------------|-------------------------------------|
+| `student` | f_phi                | context tokens C only               |
+| `teacher` | f_bar, EMA of f_phi  | every token; no gradient            |
+| `target`  | M                    | where the loss is taken             |
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pjepa.model.encoder import EncoderConfig, ProcedureEncoder
+from pjepa.model.layout import Layout
+from pjepa.model.predictor import Predictor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Whole takes, packed; `target` marks M."""
+
+    features: Tensor  # [N, d_in]
+    target: Tensor  # [N] bool
+    layout: Layout
+
+    def to(self, device: torch.device | str) -> Batch:
+        return Batch(self.features.to(device), self.target.to(device), self.layout.to(device))
+
+
+class Jepa(nn.Module):
+    """Student, predictor and EMA teacher."""
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        predictor_depth: int,
+        predictor_heads: int,
+        target_norm: str = "none",
+        loss_reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        self.student = ProcedureEncoder(config)
+        self.predictor = Predictor(config, predictor_depth, predictor_heads)
+        self.teacher = copy.deepcopy(self.student).requires_grad_(False)
+        self.target_norm, self.loss_reduction = target_norm, loss_reduction
+
+    def trained_parameters(self) -> list[nn.Parameter]:
+        """What the optimiser sees: everything but the teacher."""
+        return [p for p in self.parameters() if p.requires_grad]
+
+    def targets(self, batch: Batch) -> Tensor:
+        """z_M [M, d]: the teacher on all tokens, at the hidden ones."""
+        with torch.no_grad():
+            z = self.teacher(batch.features, batch.layout)[batch.target]
+        return F.layer_norm(z, z.shape[-1:]) if self.target_norm == "layer" else z
+
+    def predictions(self, batch: Batch) -> Tensor:
+        """z_hat_M [M, d]: the student on context tokens, filled up by the predictor."""
+        visible = ~batch.target
+        context = self.student(batch.features[visible], batch.layout.subset(visible))  # [C, d]
+        return self.predictor(context, batch.target, batch.layout)[batch.target]
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(Eq. 2, the targets it was taken against)."""
+        targets = self.targets(batch)
+        error = (self.predictions(batch) - targets).float().abs()
+        per_token = error.sum(dim=1) if self.loss_reduction == "sum" else error.mean(dim=1)
+        return per_token.mean(), targets
+
+    @torch.no_grad()
+    def update_teacher(self, momentum: float) -> None:
+        """The teacher follows the student: an exponential moving average of its parameters."""
+        pairs = zip(self.teacher.parameters(), self.student.parameters(), strict=True)
+        for slow, fast in pairs:
+            slow.lerp_(fast, 1.0 - momentum)

@@ -1,0 +1,24 @@
+"""Curves for DVC: one dvclive step per epoch, replayed after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pjepa.training.loop import Log
+
+
+@contextmanager
+def live_log(folder: Path) -> Iterator[Log]:
+    """Yields a function that logs one epoch's entry under `folder`."""
+    from dvclive import Live
+
+    with Live(str(folder), dvcyaml=None, save_dvc_exp=False, report=None) as live:
+
+        def log(entry: dict[str, float]) -> None:
+            for name, value in entry.items():
+                live.log_metric(name, value)
+            live.next_step()
+
+        yield log

@@ -1,0 +1,38 @@
+"""`controls`: representations made from the raw stream without learning."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pjepa import paths
+from pjepa.config.controls import ControlsConfig
+from pjepa.config.section import read_section
+from pjepa.features.controls import CONTROLS, control_info
+from pjepa.features.export import longest_segment_s, write_representation
+from pjepa.stage import stage_main
+from pjepa.streams.store import StreamReader
+from pjepa.work import whole_folder
+
+
+def run() -> None:
+    config = read_section(ControlsConfig, "controls")
+    stream = StreamReader(paths.STREAM)
+    longest = longest_segment_s(stream)
+    first = stream.read(stream.takes[0])
+    for name, control in CONTROLS.items():
+        width = control(first, config, stream.info.fps).shape[1]
+        info = control_info(name, stream.info, width, longest)
+        represent = partial(control, config=config, fps=stream.info.fps)
+        with whole_folder(paths.representation(name)) as folder:
+            write_representation(
+                folder / paths.STREAM.name,
+                stream,
+                info,
+                represent,
+                stream.dtype,
+                f"controls: {name}",
+            )
+
+
+if __name__ == "__main__":
+    stage_main(run)
