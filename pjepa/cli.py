@@ -1,0 +1,84 @@
+"""`pjepa`: the tools for people. The pipeline itself is `dvc repro`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from pjepa import paths
+from pjepa.config.params import check_params
+from pjepa.config.presets import preset_text, text_difference
+from pjepa.errors import InputError
+from pjepa.report.terminal import print_table
+from pjepa.report.verify import committed_metrics, metric_changes
+from pjepa.work import read_json, whole_file
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Dense, procedure-aware features for long video. `dvc repro` runs the pipeline.",
+)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Bad input ends in one line on stderr and exit code 1, as in the stages."""
+    try:
+        yield
+    except InputError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+@app.command()
+def preset(
+    name: Annotated[str, typer.Argument(help="A file of presets/, without .yaml.")],
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="Keep this section of the present params.yaml; may be repeated."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the diff only.")] = False,
+) -> None:
+    """Write params.yaml: the defaults and what a preset changes. Shows the diff."""
+    with one_line_errors():
+        after = preset_text(name, keep or [])
+        before = paths.PARAMS.read_text() if paths.PARAMS.exists() else ""
+        if before == after:
+            typer.echo(f"{paths.PARAMS}: is already preset {name}")
+            return
+        typer.echo(text_difference(before, after), nl=False)
+        if not dry_run:
+            with whole_file(paths.PARAMS) as partial:
+                partial.write_text(after)
+
+
+@app.command()
+def check() -> None:
+    """Check every section of params.yaml."""
+    with one_line_errors():
+        check_params()
+    typer.echo("ok")
+
+
+@app.command()
+def verify(
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Points by which a number may differ.")
+    ] = 2.0,
+) -> None:
+    """Compare results/metrics.json with the committed one; exit code 1 if they differ."""
+    with one_line_errors():
+        present = read_json(paths.METRICS)
+        changes = metric_changes(committed_metrics(paths.METRICS), present, tolerance)
+    title = f"{paths.METRICS} against HEAD, tolerance {tolerance:g} points"
+    print_table(
+        title, ["metric", "committed", "now", "change", ""], [change.row() for change in changes]
+    )
+    differing = sum(not change.within for change in changes)
+    typer.echo(f"{differing} of {len(changes)} numbers differ")
+    if differing:
+        raise typer.Exit(1)

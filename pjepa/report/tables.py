@@ -1,0 +1,116 @@
+"""The results as values: metrics.json (short), report.json (everything), lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pjepa.metrics.bootstrap import Interval
+from pjepa.metrics.segmentation import METRICS
+from pjepa.report.proof import Claim, DemoNumbers, proof_claims
+from pjepa.report.results import Cell, Difference, Results
+
+DIGITS = 4  # of the numbers in report.json
+
+
+def metrics_json(results: Results, demo: DemoNumbers | None) -> dict[str, Any]:
+    """The Git-tracked numbers: `{probe: {representation: {metric: percent}}, demo: {...}}`."""
+    values: dict[str, Any] = {
+        probe: {cell.representation: _rounded(cell.metrics, 2) for cell in results.of_probe(probe)}
+        for probe in results.probes
+    }
+    if demo is not None:
+        numbers = {"appearance": demo.appearance, "history": demo.history}
+        if "pjepa" in demo.gap_closed:
+            numbers["gap_closed"] = demo.gap_closed["pjepa"]
+        numbers |= {f"primitive_{name}": value for name, value in demo.primitive.items()}
+        values["demo"] = _rounded(numbers, 2)
+    return values
+
+
+def report_json(results: Results, demo: DemoNumbers | None) -> dict[str, Any]:
+    """Everything the report knows, intervals included."""
+    first = results.cells[0]
+    values: dict[str, Any] = {
+        "split": first.split,
+        "takes": len(first.statistics.groups),
+        "groups": len(set(first.statistics.groups.values())),
+        "convention": first.convention,
+        "cells": {
+            probe: {c.representation: _cell_json(c) for c in results.of_probe(probe)}
+            for probe in results.probes
+        },
+        "differences": [_difference_json(difference) for difference in results.differences],
+    }
+    if demo is not None:
+        claims = [_claim_json(claim) for claim in proof_claims(results, demo)]
+        numbers = {"appearance": demo.appearance, "history": demo.history}
+        values["demo"] = {"order": demo.order, "ceilings": _rounded(numbers), "claims": claims}
+        values["demo"] |= {
+            "gap_closed": _rounded(demo.gap_closed),
+            "primitive": _rounded(demo.primitive),
+        }
+    return values
+
+
+def headline_rows(results: Results, probe: str) -> list[list[str]]:
+    """Representation and headline metrics with one decimal, equal privileges together."""
+    return [
+        [cell.representation, *(f"{cell.metrics[name]:.1f}" for name in METRICS)]
+        for cell in by_privilege(results.of_probe(probe))
+    ]
+
+
+def by_privilege(cells: Sequence[Cell]) -> list[Cell]:
+    """Cells given the annotated boundaries first, otherwise in the order of params."""
+    return sorted(cells, key=lambda cell: not cell.given_boundaries)
+
+
+def claim_line(claim: Claim) -> str:
+    """One line of the proof as text."""
+    signed = f"{claim.value:+.1f}" if claim.interval else f"{claim.value:.1f}"
+    text = f"{claim.what}: {signed} {claim.unit}"
+    if claim.interval is not None:
+        text += f", 95 % interval {interval_span(claim.interval)}"
+    if claim.needed is None:
+        return text
+    wanted = f"at least {claim.needed:g}" if claim.needed else "more than 0"
+    return f"{text} ({wanted}: {'holds' if claim.holds else 'DOES NOT HOLD'})"
+
+
+def interval_span(interval: Interval) -> str:
+    """The two ends of an interval as text."""
+    return f"{interval.low:+.1f} to {interval.high:+.1f}"
+
+
+def _rounded(values: Mapping[str, float], digits: int = DIGITS) -> dict[str, float]:
+    return {name: round(value, digits) + 0.0 for name, value in values.items()}
+
+
+def _interval_json(interval: Interval) -> dict[str, Any]:
+    return {**_rounded(asdict(interval)), "excludes_zero": interval.excludes_zero}
+
+
+def _cell_json(cell: Cell) -> dict[str, Any]:
+    intervals = {name: _rounded(asdict(value)) for name, value in cell.intervals.items()}
+    return {
+        "metrics": _rounded(cell.metrics),
+        "intervals": intervals,
+        "paper": _rounded(cell.paper),
+        "given_boundaries": cell.given_boundaries,
+        "provenance": cell.provenance.model_dump(),
+        "warnings": list(cell.warnings),
+    }
+
+
+def _difference_json(difference: Difference) -> dict[str, Any]:
+    pair = {"probe": difference.probe, "first": difference.first, "second": difference.second}
+    return pair | {name: _interval_json(value) for name, value in difference.intervals.items()}
+
+
+def _claim_json(claim: Claim) -> dict[str, Any]:
+    values = {"what": claim.what, "value": round(claim.value, DIGITS), "unit": claim.unit}
+    values |= {"needed": claim.needed, "holds": claim.holds}
+    interval = None if claim.interval is None else _interval_json(claim.interval)
+    return values | {"interval": interval}

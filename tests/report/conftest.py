@@ -1,0 +1,129 @@
+"""A small project whose cells were written by the real probe: raw shows what, pjepa shows which.
+
+Five classes, three primitives: steps 1, 2 look alike, and so do 3, 4. `raw` and its controls carry
+the primitive, P-JEPA and `history` the class.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pjepa import paths
+from pjepa.config.cells import CONTROLS, ENCODED
+from pjepa.config.probe import LinearConfig, PaperFitConfig, ProbeCommonConfig
+from pjepa.probes.cell import CellInputs, run_cell
+from pjepa.streams.schema import Provenance, StreamInfo
+from pjepa.streams.segments import token_offsets
+from pjepa.streams.store import StreamWriter, Take, write_labels
+from pjepa.takes.manifest import TAKES, Classes, write_classes, write_table
+from pjepa.work import write_json
+
+NAMES = ("background", "open | shut", "_close", "cost $5 $6", "<b>fill</b>")
+PRIMITIVE = np.array([0, 1, 1, 2, 2])
+COMMON = ProbeCommonConfig(bootstrap=50, threads=1)
+LINEAR = LinearConfig(l2=(1e-1, 1e-2), paper=PaperFitConfig(epochs=2))
+FPS, TOKENS, WIDTH = 4.0, 60, 6
+KNOWS_CLASS = ("pjepa", "pjepa_segment", "history")
+ANNOTATED = {"boundaries_train": "annotated", "boundaries_test": "annotated"}
+PROVENANCE = {
+    "raw": Provenance(lookahead_s=2),
+    "smooth": Provenance(lookahead_s=2),
+    "time": Provenance(whole_take=True),
+}
+TRUTH = pa.schema([("take_id", pa.string()), ("time_s", pa.float64()), ("primitive", pa.int32())])
+
+
+def take_ids() -> list[str]:
+    return [f"../take|{index}" for index in range(16)]
+
+
+def takes_rows() -> list[dict]:
+    splits = ["train"] * 10 + ["test"] * 6
+    names = ("dataset", "task", "recording", "participant", "view")
+    return [
+        {"take_id": take, "split": split, "holdout": 7 < i < 10, "group": f"g{i}"}
+        | dict.fromkeys(names, "x")
+        for i, (take, split) in enumerate(zip(take_ids(), splits, strict=True))
+    ]
+
+
+def write_project() -> None:
+    """Writes every input of `report` under the present folder."""
+    random = np.random.default_rng(0)
+    times = np.arange(TOKENS) / FPS
+    labels = [(take, times, np.repeat(random.integers(0, 5, 12), 5)) for take in take_ids()]
+    write_labels(paths.LABELS, labels)
+    write_table(paths.TAKES_TABLE, takes_rows(), TAKES)
+    write_classes(paths.CLASSES, Classes(NAMES, 0))
+    truth = [
+        {"take_id": take, "time_s": time, "primitive": int(PRIMITIVE[label])}
+        for take, _, row in labels
+        for time, label in zip(times.tolist(), row, strict=True)
+    ]
+    write_table(paths.DEMO_TRUTH, truth, TRUTH)
+    ceilings = {"appearance": {"acc": 50.0}, "history": {"acc": 95.0}}
+    write_json(paths.DEMO_CEILINGS, {"split": "test", "order": "procedure", **ceilings})
+    for number, name in enumerate((*CONTROLS, *ENCODED)):
+        write_representation(name, labels, number)
+        write_cell(name)
+    write_curves()
+    paths.PARAMS.write_text(SMALL_PARAMS)
+
+
+def write_representation(name: str, labels: list, seed: int) -> None:
+    random = np.random.default_rng([1, seed])
+    codes = np.random.default_rng(2).normal(size=(5, WIDTH)) * 2
+    provenance = PROVENANCE.get(name, Provenance(**ANNOTATED, lookahead_s=7.5))
+    info = StreamInfo(source="test", fps=FPS, width=WIDTH, provenance=provenance)
+    for variant in ("0/", "1/") if name == "random" else ("",):
+        path = paths.representation(name) / f"{variant}{paths.STREAM.name}"
+        with StreamWriter(path, info) as writer:
+            for take, times, label in labels:
+                code = codes[label if name in KNOWS_CLASS else PRIMITIVE[label]]
+                features = code + random.normal(size=(TOKENS, WIDTH))
+                writer.write(Take(take, features, times, label, token_offsets(label)))
+
+
+def write_cell(name: str) -> None:
+    streams = paths.representation_streams(paths.representation(name))
+    inputs = CellInputs(streams, paths.LABELS, paths.TAKES_TABLE, paths.CLASSES)
+    run_cell(inputs, paths.cell("linear", name), "linear", name, COMMON, LINEAR)
+
+
+def write_curves() -> None:
+    folder = paths.PRETRAIN_RESULTS / "plots" / "metrics"
+    folder.mkdir(parents=True)
+    for name in ("loss", "effective_rank", "extra"):
+        rows = [f"{step}\t{1 / (step + 1)}" for step in range(20)]
+        (folder / f"{name}.tsv").write_text("\n".join([f"step\t{name}", *rows]) + "\n")
+    (folder / "broken.tsv").write_text("nothing\there\n1\t2\n")
+
+
+SMALL_PARAMS = """
+probe:
+  common: {bootstrap: 50, threads: 1}
+  linear: {l2: [0.1, 0.01], paper: {epochs: 2}}
+report: {timelines: 4, bootstrap: 50}
+"""
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        write_project()
+    finally:
+        os.chdir(before)
+    return folder
+
+
+@pytest.fixture
+def project(built: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The project as the present folder; tests write only to results/report and metrics.json."""
+    monkeypatch.chdir(built)
+    return built
