@@ -28,7 +28,6 @@ LABELS = TOKENS / "labels.parquet"
 SNAPSHOTS = Path("models/snapshots")
 PRETRAIN_RESULTS = Path("results/pretrain")
 ENCODER = Path("models/pjepa")
-SELECTION = Path("results/select/selection.json")
 
 REPRESENTATIONS = Path("data/representations")
 PROBE_RESULTS = Path("results/probe")

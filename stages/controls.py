@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from pjepa import paths
 from pjepa.config.controls import ControlsConfig
 from pjepa.config.section import read_section
-from pjepa.features.controls import CONTROLS, control_info
-from pjepa.features.export import longest_segment_s, write_representation
+from pjepa.features.controls import CONTROLS, Control, control_info
+from pjepa.features.export import Represent, longest_segment_s, write_representation
 from pjepa.stage import stage_main
 from pjepa.streams.store import StreamReader
 from pjepa.work import whole_folder
@@ -22,7 +20,7 @@ def run() -> None:
     for name, control in CONTROLS.items():
         width = control(first, config, stream.info.fps).shape[1]
         info = control_info(name, stream.info, width, longest)
-        represent = partial(control, config=config, fps=stream.info.fps)
+        represent = _with(control, config, stream.info.fps)
         with whole_folder(paths.representation(name)) as folder:
             write_representation(
                 folder / paths.STREAM.name,
@@ -32,6 +30,10 @@ def run() -> None:
                 stream.dtype,
                 f"controls: {name}",
             )
+
+
+def _with(control: Control, config: ControlsConfig, fps: float) -> Represent:
+    return lambda take: control(take, config, fps)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,9 @@ class PjepaConfig(Section):
     positions: Literal["2d", "1d", "none"] = "2d"
     rope: Literal["paired", "tiled"] = "paired"
     rope_base: float = Field(10000.0, gt=1)
+    project: Literal["auto", "always"] = "auto"  # auto: only if the width changes (paper)
     input_norm: InputNorm = "none"
+    center_prior: float = Field(64.0, ge=0)
 
     # Objective (Eq. 2)
     mask_ratio: float = Field(0.8, gt=0, lt=1)

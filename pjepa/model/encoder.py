@@ -42,6 +42,7 @@ class EncoderConfig(BaseModel):
     positions: Literal["2d", "1d", "none"] = "2d"
     rope: Literal["paired", "tiled"] = "paired"
     rope_base: float = 10000.0
+    project: Literal["auto", "always"] = "auto"
     input_norm: Literal["none", "standardize", "take_center", "causal_center"] = "none"
     center_prior: float = 64.0
 
@@ -59,7 +60,7 @@ class ProcedureEncoder(nn.Module):
         self.register_buffer("std", torch.ones(config.d_in))
         self.proj = (
             nn.Sequential(nn.LayerNorm(config.d_in), nn.Linear(config.d_in, config.width))
-            if config.d_in != config.width
+            if config.d_in != config.width or config.project == "always"
             else nn.Identity()
         )
         self.blocks = nn.ModuleList(

@@ -56,7 +56,9 @@ class Layout:
 
 def layout_of_segments(segment_lengths: list[list[int]]) -> Layout:
     """The layout of takes given by their segment lengths, one list per take."""
-    segment, offset, index = [], [], []
+    segment: list[Tensor] = []
+    offset: list[Tensor] = []
+    index: list[Tensor] = []
     for lengths in segment_lengths:
         size = torch.tensor(lengths, dtype=torch.long)
         segment.append(torch.repeat_interleave(torch.arange(len(lengths)), size))

@@ -36,7 +36,8 @@ def angles(position: Tensor, width: int, base: float, layout: str) -> Tensor:
     instead, which is not a rotation but what the authors' released weights were trained with.
     """
     half = width // 2
-    ladder = base ** (-torch.arange(half, device=position.device, dtype=torch.float32) / half)
+    steps = torch.arange(half, device=position.device, dtype=torch.float32) / half
+    ladder = 1.0 / base**steps  # this order of rounding is the released weights'
     turned = position.float()[:, None] * ladder  # [N, width / 2]
     if layout == "tiled":
         return torch.cat([turned, turned], dim=1)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import av
 import numpy as np
+from av.video.stream import VideoStream
 
 from pjepa.takes.demo.scene import Camera
 from pjepa.takes.demo.script import Script
@@ -27,7 +29,7 @@ def film(script: Script, path: Path, fps: int, size: int, rng: np.random.Generat
         whole_file(path) as partial,
         av.open(str(partial), "w", format="mp4", options={"fflags": "+bitexact"}) as container,
     ):
-        stream = container.add_stream(name, rate=fps, options=options)
+        stream = cast(VideoStream, container.add_stream(name, rate=fps, options=options))
         stream.width = stream.height = size
         stream.pix_fmt = "yuv420p"
         stream.codec_context.gop_size = fps
