@@ -29,7 +29,8 @@ class PjepaConfig(Section):
     rope_base: float = Field(10000.0, gt=1)
     project: Literal["auto", "always"] = "auto"  # auto: only if the width changes (paper)
     input_norm: InputNorm = "none"
-    center_prior: float = Field(64.0, ge=0)
+    style_rank: int = Field(64, ge=0)  # axes along which causal_center removes a take's style
+    style_look: float = Field(12.0, gt=0)  # tokens that count as one independent look
 
     # Objective (Eq. 2)
     mask_ratio: float = Field(0.8, gt=0, lt=1)

@@ -101,14 +101,8 @@ def control_provenance(name: str, upstream: Provenance, longest_segment_s: float
     """What a control adds to its stream's provenance."""
     if name not in _NEED_SEGMENTS:
         return upstream
-    return upstream.model_copy(
-        update={
-            "boundaries_train": "annotated",
-            "boundaries_test": "annotated",
-            "lookahead_s": max(upstream.lookahead_s, longest_segment_s),
-            "whole_take": name == "time",
-        }
-    )
+    seen = upstream.with_segments(longest_segment_s)
+    return seen.model_copy(update={"whole_take": True}) if name == "time" else seen
 
 
 def control_info(name: str, stream: StreamInfo, width: int, longest_segment_s: float) -> StreamInfo:

@@ -34,37 +34,35 @@ def random_encoder(config: EncoderConfig, like: ProcedureEncoder, seed: int) -> 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         encoder = ProcedureEncoder(config)
-    encoder.mean.copy_(like.mean)
-    encoder.std.copy_(like.std)
+    encoder.copy_statistics(like)
     return encoder.to(like.mean.device).eval()
 
 
+def encoder_provenance(stream: StreamInfo, config: EncoderConfig, longest_s: float) -> Provenance:
+    """What the encoder adds: its attention looks ahead, its segments were given."""
+    seen = stream.provenance
+    if config.attention == "clip_causal":
+        seen = seen.with_segments(longest_s)
+    elif config.attention == "block_causal":
+        ahead = seen.lookahead_s + config.block / stream.fps
+        seen = seen.model_copy(update={"lookahead_s": ahead})
+    if config.positions == "2d":  # rotary positions count annotated segments
+        seen = seen.model_copy(
+            update={"boundaries_train": "annotated", "boundaries_test": "annotated"}
+        )
+    if config.attention == "bidirectional" or config.input_norm == "take_center":
+        seen = seen.model_copy(update={"whole_take": True})
+    return seen
+
+
 def encoder_info(
-    stream: StreamInfo, config: EncoderConfig, name: str, ahead_s: float
+    stream: StreamInfo, config: EncoderConfig, name: str, longest_s: float
 ) -> StreamInfo:
-    """File-level facts of encoder features: attention adds its own look ahead and boundaries."""
-    upstream = stream.provenance
-    segments = config.attention == "clip_causal" or config.positions == "2d"
-    ahead = {
-        "clip_causal": ahead_s,
-        "block_causal": config.block / stream.fps,
-        "token_causal": 0.0,
-        "bidirectional": 0.0,
-    }[config.attention]
-    provenance = Provenance(
-        train_labels=upstream.train_labels,
-        selection_labels=upstream.selection_labels,
-        boundaries_train="annotated" if segments else upstream.boundaries_train,
-        boundaries_test="annotated" if segments else upstream.boundaries_test,
-        lookahead_s=upstream.lookahead_s + ahead,
-        whole_take=upstream.whole_take
-        or config.attention == "bidirectional"
-        or config.input_norm == "take_center",
-    )
+    """File-level facts of encoder features."""
     return stream.model_copy(
         update={
             "source": f"{name} of {stream.source}",
             "width": config.width,
-            "provenance": provenance,
+            "provenance": encoder_provenance(stream, config, longest_s),
         }
     )

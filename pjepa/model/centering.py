@@ -1,16 +1,53 @@
 """Input normalisation: masked prediction loves whatever stays the same over a take.
 
-Camera, person and light are constant over a take and easy to predict; removing their mean leaves
-the procedure. `causal_center` uses only tokens a query may see, and leans on the training mean
-until it has seen enough, so that the first segment is not erased.
+Camera, person and light are constant over a take and easy to predict; without them the procedure
+is left. `take_center` subtracts the take's mean, which needs the whole take. `causal_center` needs
+only the visible tokens: a take's style s ~ N(0, B) is estimated from the mean of n tokens whose
+spread around it is W, by the posterior mean B (B + W t / n)^-1 mean. Directions in which takes
+differ much more than tokens (large B / W) are removed after a few tokens; directions in which a
+single step moves are left alone, so the first segment is not erased. t is how many tokens count as
+one independent look, because neighbours are alike.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from pjepa.model.layout import Layout
+
+RIDGE = 0.01  # share of the mean variance added to W, so that it can be inverted
+
+
+@dataclass(frozen=True)
+class Style:
+    """B and W in common axes: `read` [D, K] makes W white, `write` [K, D] undoes it."""
+
+    read: Tensor
+    write: Tensor
+    strength: Tensor  # [K] variance of the style along each axis, in units of W
+
+
+def fit_style(takes: Sequence[Tensor], rank: int, look: float) -> Style:
+    """The style of takes of standardised tokens [T, D]: the `rank` strongest axes of B over W."""
+    means = torch.stack([take.mean(dim=0) for take in takes])  # [takes, D]
+    spread = torch.cat([take - take.mean(dim=0) for take in takes]).double()
+    within = spread.T @ spread / len(spread)  # W [D, D]
+    width = len(within)
+    within += RIDGE * within.diagonal().mean() * torch.eye(width, dtype=torch.float64)
+    values, axes = torch.linalg.eigh(within)
+    whiten = axes * values.rsqrt() @ axes.T
+    colour = axes * values.sqrt() @ axes.T
+    seen = (means - means.mean(dim=0)).double() @ whiten
+    looks = sum(len(take) for take in takes) / len(takes) / look
+    # Means of finite takes scatter by W / looks on top of B.
+    strength, turn = torch.linalg.eigh(seen.T @ seen / len(takes))
+    strength = (strength - 1.0 / looks).clamp_min(0.0).flip(0)[:rank]
+    turn = turn.flip(1)[:, :rank]
+    return Style((whiten @ turn).float(), (turn.T @ colour).float(), strength.float())
 
 
 def take_mean(x: Tensor, layout: Layout) -> Tensor:
@@ -19,14 +56,16 @@ def take_mean(x: Tensor, layout: Layout) -> Tensor:
     return torch.cat([part.mean(dim=0, keepdim=True).expand_as(part) for part in parts])
 
 
-def visible_mean(x: Tensor, layout: Layout, block: Tensor, prior: float) -> Tensor:
-    """The mean of all tokens up to the end of the token's block, shrunk to 0 by `prior` tokens."""
-    means = []
+def visible_style(x: Tensor, layout: Layout, block: Tensor, style: Style, look: float) -> Tensor:
+    """The estimated style [N, D] from all tokens up to the end of each token's block."""
+    estimates = []
     first = 0
     for length in layout.take_lengths:
-        part, ids = x[first : first + length], block[first : first + length]
-        sums = part.cumsum(dim=0)  # [T, D]
-        last = torch.searchsorted(ids.contiguous(), ids.contiguous(), right=True) - 1  # [T]
-        means.append(sums[last] / (last[:, None] + 1 + prior))
+        part = x[first : first + length] @ style.read  # [T, K]
+        ids = block[first : first + length].contiguous()
+        count = torch.searchsorted(ids, ids, right=True)[:, None]  # [T, 1] visible tokens
+        if length:
+            mean = part.cumsum(dim=0)[count[:, 0] - 1] / count
+            estimates.append(mean * style.strength / (style.strength + look / count))
         first += length
-    return torch.cat(means) if means else x
+    return torch.cat(estimates) @ style.write if estimates else torch.zeros_like(x)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from pjepa.errors import InputError
 from pjepa.model.attention import attention_plan
 from pjepa.model.blocks import Block
-from pjepa.model.centering import take_mean, visible_mean
+from pjepa.model.centering import Style, take_mean, visible_style
 from pjepa.model.layout import Layout, layout_of_segments
 from pjepa.model.rope import rope_table
 from pjepa.work import whole_file, write_json
@@ -44,7 +44,8 @@ class EncoderConfig(BaseModel):
     rope_base: float = 10000.0
     project: Literal["auto", "always"] = "auto"
     input_norm: Literal["none", "standardize", "take_center", "causal_center"] = "none"
-    center_prior: float = 64.0
+    style_rank: int = 0
+    style_look: float = 12.0
 
 
 class ProcedureEncoder(nn.Module):
@@ -52,12 +53,18 @@ class ProcedureEncoder(nn.Module):
 
     mean: Tensor
     std: Tensor
+    style_read: Tensor
+    style_write: Tensor
+    style_strength: Tensor
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
         self.register_buffer("mean", torch.zeros(config.d_in))
         self.register_buffer("std", torch.ones(config.d_in))
+        self.register_buffer("style_read", torch.zeros(config.d_in, config.style_rank))
+        self.register_buffer("style_write", torch.zeros(config.style_rank, config.d_in))
+        self.register_buffer("style_strength", torch.zeros(config.style_rank))
         self.proj = (
             nn.Sequential(nn.LayerNorm(config.d_in), nn.Linear(config.d_in, config.width))
             if config.d_in != config.width or config.project == "always"
@@ -89,8 +96,15 @@ class ProcedureEncoder(nn.Module):
         if kind == "take_center":
             return x - take_mean(x, layout)
         if kind == "causal_center":
-            return x - visible_mean(x, layout, block, self.config.center_prior)
+            style = Style(self.style_read, self.style_write, self.style_strength)
+            return x - visible_style(x, layout, block, style, self.config.style_look)
         return x
+
+    def copy_statistics(self, other: ProcedureEncoder) -> None:
+        """Takes over what was measured on the training stream; no learned weight."""
+        own = dict(self.named_buffers())
+        for name, value in other.named_buffers():
+            own[name].copy_(value)
 
     @torch.inference_mode()
     def encode(

@@ -31,6 +31,21 @@ class Provenance(BaseModel):
     lookahead_s: float = 0.0
     whole_take: bool = False  # a token may depend on anything in its take (lookahead: the rest)
 
+    def with_segments(self, longest_s: float) -> Provenance:
+        """After a step that sees whole annotated segments, the longest being `longest_s`.
+
+        Upstream windows that stay inside segments do not add to it; others do.
+        """
+        inside = self.boundaries_test == "annotated"
+        ahead = max(self.lookahead_s, longest_s) if inside else self.lookahead_s + longest_s
+        return self.model_copy(
+            update={
+                "boundaries_train": "annotated",
+                "boundaries_test": "annotated",
+                "lookahead_s": ahead,
+            }
+        )
+
 
 class StreamInfo(BaseModel):
     """File-level facts: what the features are, at which rate, and where they come from."""

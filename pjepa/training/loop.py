@@ -11,7 +11,8 @@ import torch
 
 from pjepa.config.pjepa import PjepaConfig
 from pjepa.errors import InputError
-from pjepa.model.encoder import EncoderConfig
+from pjepa.model.centering import fit_style
+from pjepa.model.encoder import EncoderConfig, ProcedureEncoder
 from pjepa.model.jepa import Batch, Jepa
 from pjepa.progress import Meter, say
 from pjepa.training.checkpoint import Progress, load_state, save_state
@@ -26,8 +27,10 @@ Log = Callable[[dict[str, float]], None]
 
 def encoder_config(config: PjepaConfig, d_in: int) -> EncoderConfig:
     """The encoder's part of the `pjepa` section."""
-    shared = set(EncoderConfig.model_fields) - {"d_in"}
-    return EncoderConfig(d_in=d_in, **config.model_dump(include=shared))
+    shared = config.model_dump(include=set(EncoderConfig.model_fields))
+    causal = config.input_norm == "causal_center"
+    shared["style_rank"] = min(config.style_rank, d_in) if causal else 0
+    return EncoderConfig(d_in=d_in, **shared)
 
 
 def new_model(config: PjepaConfig, takes: Sequence[TrainingTake]) -> Jepa:
@@ -41,11 +44,25 @@ def new_model(config: PjepaConfig, takes: Sequence[TrainingTake]) -> Jepa:
             config.target_norm,
             config.loss_reduction,
         )
-    mean, std = (torch.from_numpy(x).float() for x in token_statistics(takes))
-    for encoder in (model.student, model.teacher):
-        encoder.mean.copy_(mean)
-        encoder.std.copy_(std)
+    measure_statistics(model.student, takes)
+    model.teacher.copy_statistics(model.student)
     return model.to(config.device)
+
+
+def measure_statistics(encoder: ProcedureEncoder, takes: Sequence[TrainingTake]) -> None:
+    """Fills the encoder's buffers: mean and spread of tokens, and the style of takes."""
+    mean, std = token_statistics(takes)
+    encoder.mean.copy_(torch.from_numpy(mean))
+    encoder.std.copy_(torch.from_numpy(std))
+    config = encoder.config
+    if config.style_rank:
+        tokens = [
+            (torch.from_numpy(t.features).float() - encoder.mean) / encoder.std for t in takes
+        ]
+        style = fit_style(tokens, config.style_rank, config.style_look)
+        encoder.style_read.copy_(style.read)
+        encoder.style_write.copy_(style.write)
+        encoder.style_strength.copy_(style.strength)
 
 
 def pretrain(

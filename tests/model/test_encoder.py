@@ -13,7 +13,11 @@ CAUSAL = ("clip_causal", "block_causal", "token_causal")
 def encoder(attention="clip_causal", **changes):
     torch.manual_seed(0)
     shape = {"d_in": 6, "width": 16, "depth": 2, "heads": 2, "block": 4, **changes}
-    return ProcedureEncoder(EncoderConfig(attention=attention, **shape)).eval()
+    model = ProcedureEncoder(EncoderConfig(attention=attention, style_rank=3, **shape)).eval()
+    model.style_read.normal_()
+    model.style_write.normal_()
+    model.style_strength.uniform_(0.1, 10.0)
+    return model
 
 
 @settings(max_examples=40, deadline=None)

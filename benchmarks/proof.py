@@ -1,0 +1,149 @@
+"""The proof over several worlds: `python -m benchmarks.proof` (or `make proof`).
+
+Runs the whole pipeline as DVC experiments for every `data.seed`, once with procedures and once
+with the same segments shuffled, and prints medians over the seeds beside what is promised. The
+reference is the same pipeline in the shuffled world: what is gained there is not procedure.
+Stages already run are taken from the run-cache, so the command can be stopped and repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import dvc.api
+import typer
+
+from pjepa.progress import say
+
+ORDERS = ("procedure", "shuffled")
+GAIN = "pjepa - raw"
+
+
+def experiment_report(seed: int, order: str) -> dict[str, Any]:
+    """report.json of one experiment, run if need be."""
+    name = f"proof-{order}-{seed}"
+    say(f"proof: {name}")
+    command = [
+        sys.executable, "-m", "dvc", "exp", "run", "--temp", "--force", "--name", name,
+        "-S", f"data.seed={seed}", "-S", f"data.order={order}",
+    ]  # fmt: skip
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return dict(json.loads(dvc.api.read("results/report/report.json", rev=revision(name))))
+
+
+def revision(name: str) -> str:
+    """The commit of an experiment."""
+    found = subprocess.run(
+        ["git", "for-each-ref", "--format=%(objectname)", f"refs/exps/**/{name}"],
+        check=True, capture_output=True, text=True,
+    ).stdout.split()  # fmt: skip
+    if not found:
+        raise SystemExit(f"error: no experiment {name}; see the messages above")
+    return found[-1]
+
+
+def claim_rows(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per claim: median value, median interval, seeds whose interval is above 0."""
+    rows = []
+    for number, claim in enumerate(reports[0]["demo"]["claims"]):
+        same = [report["demo"]["claims"][number] for report in reports]
+        row = {key: claim[key] for key in ("what", "unit", "needed")}
+        row["values"] = [c["value"] for c in same]
+        row["median"] = median(row["values"])
+        if claim["interval"]:
+            row["interval"] = [median(c["interval"][end] for c in same) for end in ("low", "high")]
+            row["above_zero"] = sum(c["interval"]["low"] > 0 for c in same)
+        rows.append(row)
+    return rows
+
+
+def accuracy_rows(reports: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Median accuracy and edit score of every representation, and the ceilings."""
+    cells = [report["cells"]["linear"] for report in reports]
+    rows = {
+        name: {
+            metric: round(median(c[name]["metrics"][metric] for c in cells), 2)
+            for metric in ("acc", "acc_bg", "edit", "f1_50")
+        }
+        for name in cells[0]
+    }
+    for ceiling in ("appearance", "history"):
+        values = [report["demo"]["ceilings"][ceiling] for report in reports]
+        rows[f"ceiling: {ceiling}"] = {"acc": round(median(values), 2)}
+    return rows
+
+
+def verdict(row: dict[str, Any], seeds: int) -> str:
+    """Whether the median keeps the promise and the interval excludes 0 in most worlds."""
+    if row["needed"] is None:
+        return ""
+    kept = row["median"] >= row["needed"] and row.get("above_zero", seeds) > seeds / 2
+    return "holds" if kept else "does not hold"
+
+
+def markdown(summary: dict[str, Any]) -> str:
+    """The tables of the proof as Markdown."""
+    seeds = summary["seeds"]
+    lines = [f"Medians over {seeds} worlds (`data.seed` 0 to {seeds - 1}), test split.", ""]
+    for order, part in summary["orders"].items():
+        lines += [f"**{order}**", "", "| representation | acc | acc_bg | edit | f1_50 |"]
+        lines.append("|---|---|---|---|---|")
+        for name, row in part["accuracy"].items():
+            cells = [
+                f"{row[m]:.1f}" if m in row else "" for m in ("acc", "acc_bg", "edit", "f1_50")
+            ]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines += [
+            "",
+            "| claim | median | 95 % interval | above 0 | needed | |",
+            "|---|---|---|---|---|---|",
+        ]
+        for row in part["claims"]:
+            span = row.get("interval")
+            interval = f"{span[0]:+.1f} to {span[1]:+.1f}" if span else ""
+            above = f"{row['above_zero']}/{seeds}" if span else ""
+            needed = "" if row["needed"] is None else f"{row['needed']:g}"
+            lines.append(
+                f"| {row['what']} | {row['median']:.1f} {row['unit']} | {interval} | {above} "
+                f"| {needed} | {verdict(row, seeds)} |"
+            )
+        lines.append("")
+    gains = summary["gain"]
+    falls = "more" if gains["shuffled"] < 0.5 * gains["procedure"] else "less"
+    lines.append(
+        f"Gain of pjepa over raw: {gains['procedure']:.1f} points with procedures, "
+        f"{gains['shuffled']:.1f} shuffled: it falls by {falls} than half."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def main(
+    seeds: Annotated[int, typer.Option(help="Worlds to run, from seed 0 on.", min=1)] = 5,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the numbers.")
+    ] = None,
+    markdown_file: Annotated[
+        Path | None, typer.Option("--markdown", help="Also write this.")
+    ] = None,
+) -> None:
+    """Runs and prints the proof."""
+    summary: dict[str, Any] = {"seeds": seeds, "orders": {}, "gain": {}}
+    for order in ORDERS:
+        reports = [experiment_report(seed, order) for seed in range(seeds)]
+        claims = claim_rows(reports)
+        summary["orders"][order] = {"accuracy": accuracy_rows(reports), "claims": claims}
+        summary["gain"][order] = next(row["median"] for row in claims if row["what"] == GAIN)
+    print(markdown(summary))
+    if json_file:
+        json_file.write_text(json.dumps(summary, indent=2) + "\n")
+    if markdown_file:
+        markdown_file.write_text(markdown(summary))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,29 @@
+import numpy as np
+import pytest
+
+from pjepa.config.pjepa import PjepaConfig
+from pjepa.training.data import TrainingTake
+
+
+@pytest.fixture
+def takes():
+    """Six small takes with a per-take style, segments of about five tokens."""
+    rng = np.random.default_rng(0)
+    made = []
+    for number in range(6):
+        count = int(rng.integers(20, 40))
+        segment = np.sort(rng.integers(0, 6, count))
+        _, segment = np.unique(segment, return_inverse=True)
+        offset = np.concatenate([np.arange(n) for n in np.bincount(segment)]).astype(np.int32)
+        features = (rng.normal(size=(count, 8)) + 3 * rng.normal(size=8)).astype(np.float16)
+        segment = segment.astype(np.int64)
+        made.append(TrainingTake(number, f"take-{number}", features, segment, offset))
+    return made
+
+
+@pytest.fixture
+def config():
+    return PjepaConfig(
+        width=16, heads=2, predictor_heads=2, depth=1, predictor_depth=1, epochs=6, lr=1e-3,
+        ema=0.9, milestones=(4,), batch_tokens=60, snapshot_every=3, threads=1, warmup_steps=3,
+    )  # fmt: skip
