@@ -22,6 +22,7 @@ class PjepaConfig(Section):
     predictor_depth: int = Field(2, ge=1)
     predictor_heads: int = Field(16, ge=1)
     mlp_ratio: float = Field(4.0, gt=0)
+    dropout: float = Field(0.0, ge=0, lt=1)  # none in the paper; for small data
     attention: Attention = "clip_causal"
     block: int = Field(64, ge=1)
     positions: Literal["2d", "1d", "none"] = "2d"

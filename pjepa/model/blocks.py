@@ -26,15 +26,16 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """x + attention(norm x), then x + MLP(norm x)."""
+    """x + attention(norm x), then x + MLP(norm x); dropout on both branches while training."""
 
-    def __init__(self, width: int, heads: int, mlp_ratio: float) -> None:
+    def __init__(self, width: int, heads: int, mlp_ratio: float, dropout: float = 0.0) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width)
         self.attn = Attention(width, heads)
         self.norm2 = nn.LayerNorm(width)
         self.mlp = Mlp(width, int(width * mlp_ratio))
+        self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, table: RopeTable, plan: list[Chunk]) -> Tensor:
-        x = x + self.attn(self.norm1(x), table, plan)
-        return x + self.mlp(self.norm2(x))
+        x = x + self.drop(self.attn(self.norm1(x), table, plan))
+        return x + self.drop(self.mlp(self.norm2(x)))

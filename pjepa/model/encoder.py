@@ -37,6 +37,7 @@ class EncoderConfig(BaseModel):
     depth: int
     heads: int
     mlp_ratio: float = 4.0
+    dropout: float = 0.0
     attention: Literal["clip_causal", "block_causal", "token_causal", "bidirectional"]
     block: int = 64
     positions: Literal["2d", "1d", "none"] = "2d"
@@ -71,9 +72,11 @@ class ProcedureEncoder(nn.Module):
             else nn.Identity()
         )
         self.blocks = nn.ModuleList(
-            Block(config.width, config.heads, config.mlp_ratio) for _ in range(config.depth)
+            Block(config.width, config.heads, config.mlp_ratio, config.dropout)
+            for _ in range(config.depth)
         )
         self.norm = nn.LayerNorm(config.width)
+        self.drop = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """Contextualised tokens [N, d] of the visible tokens x [N, d_in] at `layout`."""
@@ -82,7 +85,7 @@ class ProcedureEncoder(nn.Module):
         head_dim = config.width // config.heads
         table = rope_table(layout, head_dim, config.positions, config.rope, config.rope_base)
         plan = attention_plan(layout, block)
-        x = self.proj(self.normalised(x, layout, block))  # [N, d]
+        x = self.drop(self.proj(self.normalised(x, layout, block)))  # [N, d]
         for layer in self.blocks:
             x = layer(x, table, plan)
         return self.norm(x)

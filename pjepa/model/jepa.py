@@ -49,8 +49,14 @@ class Jepa(nn.Module):
         super().__init__()
         self.student = ProcedureEncoder(config)
         self.predictor = Predictor(config, predictor_depth, predictor_heads)
-        self.teacher = copy.deepcopy(self.student).requires_grad_(False)
+        self.teacher = copy.deepcopy(self.student).requires_grad_(False).eval()
         self.target_norm, self.loss_reduction = target_norm, loss_reduction
+
+    def train(self, mode: bool = True) -> Jepa:
+        """Training mode for all but the teacher, whose targets are never dropped out."""
+        super().train(mode)
+        self.teacher.eval()
+        return self
 
     def trained_parameters(self) -> list[nn.Parameter]:
         """What the optimiser sees: everything but the teacher."""

@@ -24,7 +24,7 @@ class Predictor(nn.Module):
         self.encoder, self.heads = encoder, heads
         self.mask_token = nn.Parameter(torch.randn(1, encoder.width) * 0.02)
         self.blocks = nn.ModuleList(
-            Block(encoder.width, heads, encoder.mlp_ratio) for _ in range(depth)
+            Block(encoder.width, heads, encoder.mlp_ratio, encoder.dropout) for _ in range(depth)
         )
         self.norm = nn.LayerNorm(encoder.width)
 

@@ -21,7 +21,8 @@ from pjepa.training.monitors import collapse_warning, effective_rank, target_std
 from pjepa.training.schedule import learning_rate
 
 RANK_SAMPLE = 2048  # tokens whose effective rank is taken; the first of an epoch's last batch
-SAVE_SECONDS = 20.0  # between two resume states; epochs in between are cheap to repeat
+SAVE_SECONDS = 2.0  # at least this long between two resume states,
+SAVE_SHARE = 0.05  # and at most this share of the time spent on writing them
 Log = Callable[[dict[str, float]], None]
 
 
@@ -75,11 +76,10 @@ def pretrain(
     optimizer = torch.optim.AdamW(
         model.trained_parameters(), lr=config.lr, weight_decay=config.weight_decay
     )
-    state = work / "state.pt"
-    progress = load_state(state, model, optimizer)
+    progress = load_state(work / "state.pt", model, optimizer)
     for entry in progress.history:
         log(entry)
-    saved = time.monotonic()
+    saver = Saver(work / "state.pt")
     with Meter("pretrain", config.epochs, "epoch") as meter:
         meter.advance(progress.epoch)
         while progress.epoch < config.epochs:
@@ -88,14 +88,29 @@ def pretrain(
             meter.advance(1, f"loss {entry['loss']:.4f}, target std {entry['target_std']:.3f}")
             if progress.epoch % config.snapshot_every == 0:
                 model.student.save_pretrained(work / "snapshots" / f"{progress.epoch:05d}")
-            if time.monotonic() - saved > SAVE_SECONDS:
-                save_state(state, model, optimizer, progress)
-                saved = time.monotonic()
+            saver.save_when_due(model, optimizer, progress)
     model.student.save_pretrained(work / "snapshots" / f"{progress.epoch:05d}")
     shutil.rmtree(snapshots, ignore_errors=True)
     snapshots.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(work / "snapshots", snapshots)
     return model
+
+
+class Saver:
+    """Writes the resume state often, but never so often that it slows training."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.written, self.cost = path, time.monotonic(), 0.0
+
+    def save_when_due(
+        self, model: Jepa, optimizer: torch.optim.Optimizer, progress: Progress
+    ) -> None:
+        """Saves if the last state is old enough for its size."""
+        started = time.monotonic()
+        if started - self.written > max(SAVE_SECONDS, self.cost / SAVE_SHARE):
+            save_state(self.path, model, optimizer, progress)
+            self.written = time.monotonic()
+            self.cost = self.written - started
 
 
 def train_epoch(
@@ -116,7 +131,8 @@ def train_epoch(
                 config.lr, progress.epoch, progress.step,
                 config.milestones, config.gamma, config.warmup_steps,
             )  # fmt: skip
-        loss, targets = train_step(model, optimizer, batch.to(config.device), config)
+        seed = config.seed * 1_000_003 + progress.step
+        loss, targets = train_step(model, optimizer, batch.to(config.device), config, seed)
         count = int(batch.target.sum())
         total, tokens = total + loss * count, tokens + count
         progress.step += 1
@@ -137,10 +153,15 @@ def train_epoch(
 
 
 def train_step(
-    model: Jepa, optimizer: torch.optim.Optimizer, batch: Batch, config: PjepaConfig
+    model: Jepa,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    config: PjepaConfig,
+    step_seed: int = 0,
 ) -> tuple[float, torch.Tensor]:
     """One optimiser step and one EMA step; returns (loss, targets)."""
     kind = torch.device(config.device).type
+    torch.manual_seed(step_seed)  # dropout, the same after a restart
     with torch.autocast(kind, torch.bfloat16, enabled=config.precision == "bf16"):
         loss, targets = model.loss(batch)
     if not torch.isfinite(loss):

@@ -1,0 +1,100 @@
+"""The real process, killed for real: the same command continues and ends in the same bytes."""
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pjepa.config.params import Params
+from pjepa.config.presets import params_text
+from pjepa.paths import STREAM, TAKES_TABLE
+from pjepa.streams.schema import StreamInfo
+from pjepa.streams.segments import token_offsets
+from pjepa.streams.store import StreamWriter, Take
+from pjepa.takes.manifest import TAKES, write_table
+
+ROOT = Path(__file__).parents[2]
+PRESET = {
+    "pjepa": {
+        "width": 64, "heads": 2, "predictor_heads": 2, "epochs": 60, "milestones": [50],
+        "batch_tokens": 256, "snapshot_every": 20, "threads": 1, "dropout": 0.1,
+        "input_norm": "causal_center",
+    }
+}  # fmt: skip
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder with a small stream, its splits and params; a repository, as dvclive wants one."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = []
+    with StreamWriter(STREAM, StreamInfo(source="test", fps=4.0, width=16)) as writer:
+        for number in range(12):
+            segment = np.repeat(np.arange(12), rng.integers(4, 12, 12)).astype(np.int32)
+            count = len(segment)
+            features = rng.normal(size=(count, 16)).astype(np.float32)
+            times = np.arange(count) / 4
+            writer.write(Take(f"t{number}", features, times, segment, token_offsets(segment)))
+            split = "train" if number < 10 else "test"
+            row = dict.fromkeys(TAKES.names, "x") | {"take_id": f"t{number}", "split": split}
+            rows.append(row | {"holdout": number == 0})
+    write_table(TAKES_TABLE, rows, TAKES)
+    Path("params.yaml").write_text(params_text(Params.model_validate(PRESET)))
+    subprocess.run("git init -q && git add . && git -c user.name=x -c user.email=x@x "
+                   "commit -qm x", shell=True, check=True)  # fmt: skip
+    return tmp_path
+
+
+def start():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DVC_ROOT": "."}
+    return subprocess.Popen(
+        [sys.executable, "-m", "stages.pretrain"], env=environment, stderr=subprocess.PIPE
+    )
+
+
+def outputs():
+    files = [p for d in ("models/snapshots", "results/pretrain") for p in Path(d).rglob("*")]
+    return {p: hashlib.sha256(p.read_bytes()).hexdigest() for p in files if p.is_file()}
+
+
+def clear():
+    for folder in ("models", "results"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="kills a process by signal")
+def test_killed_and_repeated_it_ends_in_the_same_bytes(project):
+    process = start()
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors.decode()
+    expected = outputs()
+    assert len(expected) > 8
+    assert not list(Path(".dvc/tmp/pjepa/pretrain").glob("*/state.pt"))
+    clear()
+    kills = 0
+    while True:
+        process = start()
+        known = {p: p.stat().st_mtime_ns for p in Path(".dvc/tmp/pjepa").rglob("state.pt")}
+        while process.poll() is None:
+            now = {p: p.stat().st_mtime_ns for p in Path(".dvc/tmp/pjepa").rglob("state.pt")}
+            if now and now != known and kills < 3:
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+                clear()  # DVC removes outs before it runs a stage again
+                break
+            time.sleep(0.05)
+        process.wait()
+        if process.returncode == 0:
+            break
+        assert process.returncode == -signal.SIGKILL
+    assert kills >= 1
+    assert outputs() == expected
