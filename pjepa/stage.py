@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 
@@ -12,7 +11,6 @@ from pjepa.errors import InputError
 
 def stage_main(run: Callable[[], None]) -> None:
     """Runs a stage; bad input ends in one line on stderr and exit code 1, not a traceback."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         check_params()
         run()
