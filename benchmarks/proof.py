@@ -114,12 +114,18 @@ def markdown(summary: dict[str, Any]) -> str:
             )
         lines.append("")
     gains = summary["gain"]
-    falls = "more" if gains["shuffled"] < 0.5 * gains["procedure"] else "less"
     lines.append(
         f"Gain of pjepa over raw: {gains['procedure']:.1f} points with procedures, "
-        f"{gains['shuffled']:.1f} shuffled: it falls by {falls} than half."
+        f"{gains['shuffled']:.1f} shuffled{_fall(gains)}."
     )
     return "\n".join(lines) + "\n"
+
+
+def _fall(gains: dict[str, float]) -> str:
+    if gains["procedure"] <= 0:
+        return ": there is no gain to lose"
+    half = gains["shuffled"] < 0.5 * gains["procedure"]
+    return f": it falls by {'more' if half else 'less'} than half"
 
 
 def main(
