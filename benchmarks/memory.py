@@ -1,0 +1,78 @@
+"""What a representation remembers: `python -m benchmarks.memory [--json FILE]`.
+
+Reads the true primitive of the current segment and of the ones before it from a token, with the
+converged linear probe, on the demo's test split. The reference is `raw`, which sees one window
+only. It says where a gain comes from, or why there is none: the steps of the demo can be told apart
+only by what came before.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from pjepa import paths
+from pjepa.config.probe import LinearConfig, ProbeCommonConfig
+from pjepa.config.section import read_section
+from pjepa.probes.fit import Labels, probe_accuracy
+from pjepa.report.proof import primitive_targets
+from pjepa.streams.segments import attention_segments, runs
+from pjepa.streams.store import StreamReader
+from pjepa.takes.manifest import read_takes
+
+REPRESENTATIONS = ("raw", "random", "pjepa", "history")
+LAGS = (0, 1, 2)
+
+
+def lagged(stream: StreamReader, targets: Labels, lag: int) -> Labels:
+    """The primitive of the segment `lag` places before every token's own, -1 if there is none."""
+    found = {}
+    for take in stream.takes:
+        segment = attention_segments(stream.read_layout(take).segment)
+        shown = np.concatenate([np.full(lag, -1), targets[take][runs(segment)[0]]])
+        found[take] = shown[segment].astype(np.int32)
+    return found
+
+
+def accuracy(name: str, lag: int) -> float:
+    """Percent of tokens whose lagged primitive a probe on the representation reads."""
+    stream = StreamReader(paths.representation_streams(paths.representation(name))[0])
+    targets = lagged(stream, primitive_targets(stream, paths.DEMO_TRUTH), lag)
+    return probe_accuracy(
+        lambda take: stream.read(take).features,
+        targets,
+        read_takes(paths.TAKES_TABLE),
+        read_section(ProbeCommonConfig, "probe.common"),
+        read_section(LinearConfig, "probe.linear"),
+    )
+
+
+def main(
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the numbers.")
+    ] = None,
+) -> None:
+    """Prints one row per representation."""
+    cases: dict[str, Any] = {}
+    print(f"{'representation':16}" + "".join(f"{f'lag {lag}':>8}" for lag in LAGS))
+    for name in REPRESENTATIONS:
+        values = [accuracy(name, lag) for lag in LAGS]
+        print(f"{name:16}" + "".join(f"{value:8.1f}" for value in values), flush=True)
+        for lag, value in zip(LAGS, values, strict=True):
+            reference = cases.get(f"raw, lag {lag}", {}).get("ours", value)
+            cases[f"{name}, lag {lag}"] = {
+                "ours": round(value, 2),
+                "reference": round(reference, 2),
+                "ratio": round(value / max(reference, 1e-9), 3),
+                "unit": "%",
+            }
+    if json_file:
+        json_file.write_text(json.dumps(cases, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)
