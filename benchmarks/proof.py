@@ -126,7 +126,7 @@ def markdown(summary: dict[str, Any]) -> str:
 
 def proof_summary(reports: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """The proof's numbers from the reports of every order's worlds."""
-    orders = {
+    orders: dict[str, dict[str, Any]] = {
         order: {
             "seeds": len(found),
             "accuracy": accuracy_rows(found),

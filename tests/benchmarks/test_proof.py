@@ -37,7 +37,7 @@ def test_a_promise_needs_the_median_and_most_intervals():
 
 
 def test_the_text_says_whether_shuffling_halves_the_gain():
-    summary = proof_summary(dict.fromkeys(("procedure", "shuffled"), [report(20, 12, 30.0)]))
+    summary = proof_summary({key: [report(20, 12, 30.0)] for key in ("procedure", "shuffled")})
     assert summary["gain"] == {"procedure": 20, "shuffled": 20}
     for shuffled, words in ((6.0, "more than half"), (15.0, "less than half")):
         text = markdown({**summary, "gain": {"procedure": 20.0, "shuffled": shuffled}})
