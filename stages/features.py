@@ -13,8 +13,9 @@ from pjepa.features.encoded import encoded, encoded_segment_mean, encoder_info, 
 from pjepa.features.export import Represent, longest_segment_s, write_representation
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.stage import stage_main
+from pjepa.streams.schema import SelectionLabels
 from pjepa.streams.store import StreamReader
-from pjepa.work import whole_folder
+from pjepa.work import read_json, whole_folder
 
 
 def run() -> None:
@@ -23,9 +24,12 @@ def run() -> None:
     stream = StreamReader(paths.STREAM)
     encoder = ProcedureEncoder.from_pretrained(paths.ENCODER, config.device)
     ahead = longest_segment_s(stream)
+    chosen: SelectionLabels = read_json(paths.ENCODER / "selection.json")["selection_labels"]
 
-    def write(path: str, name: str, represent: Represent) -> None:
-        info = encoder_info(stream.info, encoder.config, name, ahead)
+    def write(
+        path: str, name: str, represent: Represent, selection: SelectionLabels = chosen
+    ) -> None:
+        info = encoder_info(stream.info, encoder.config, name, ahead, selection)
         target = folder / path / paths.STREAM.name
         write_representation(target, stream, info, represent, config.dtype, f"features: {name}")
 
@@ -36,7 +40,7 @@ def run() -> None:
     with whole_folder(paths.representation("random")) as folder:
         for draw in range(config.random_draws):
             untrained = random_encoder(encoder.config, encoder, config.random_seed + draw)
-            write(str(draw), "random", partial(encoded, untrained))
+            write(str(draw), "random", partial(encoded, untrained), "none")  # nothing was chosen
 
 
 if __name__ == "__main__":

@@ -1,32 +1,75 @@
-"""`select`: which snapshot becomes the encoder. The last one needs no label."""
+"""`select`: which snapshot becomes the encoder. Labels are read only if `select.by` asks."""
 
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
+from typing import Literal
 
 from pjepa import paths
 from pjepa.config.section import read_section
 from pjepa.config.select import SelectConfig
 from pjepa.errors import InputError
+from pjepa.probes.selection import Judge, best_epoch, judged_takes, snapshot_scores
 from pjepa.progress import say
 from pjepa.stage import stage_main
-from pjepa.work import whole_folder, write_json
+from pjepa.streams.schema import SelectionLabels, widest_selection
+from pjepa.streams.store import StreamReader, read_labels
+from pjepa.takes.manifest import read_classes, read_takes
+from pjepa.work import file_sha256, fingerprint, read_json, whole_folder, work_folder, write_json
 
 
 def run() -> None:
     config = read_section(SelectConfig, "select")
-    snapshots = sorted(paths.SNAPSHOTS.glob("[0-9]*"))
+    snapshots = {int(path.name): path for path in sorted(paths.SNAPSHOTS.glob("[0-9]*"))}
     if not snapshots:
         raise InputError(f"{paths.SNAPSHOTS}: no snapshot; run `dvc repro pretrain`")
-    chosen = snapshots[-1]
+    if config.by == "last":
+        write_encoder(config, snapshots, max(snapshots), {})
+        return
+    judge = read_judge(config)
+    files = (paths.STREAM, paths.LABELS, paths.TAKES_TABLE, paths.CLASSES)
+    key = fingerprint(config.model_dump(), [file_sha256(path) for path in files])
+    with work_folder("select", key) as work:
+        scores = snapshot_scores(list(snapshots.values()), judge, work)
+        write_encoder(config, snapshots, best_epoch(scores), scores)
+
+
+def read_judge(config: SelectConfig) -> Judge:
+    """The probe's inputs: the stream, its labels, and the takes tables."""
+    labels = read_labels(paths.LABELS)
+    takes = judged_takes(read_takes(paths.TAKES_TABLE), labels, config.by)
+    classes = read_classes(paths.CLASSES)
+    return Judge(StreamReader(paths.STREAM), labels, takes, classes, config)
+
+
+def write_encoder(
+    config: SelectConfig, snapshots: dict[int, Path], epoch: int, scores: dict[int, float]
+) -> None:
+    """Copies the chosen snapshot and says how it was chosen."""
+    labels = selection_labels(config.by)
     with whole_folder(paths.ENCODER) as folder:
         for name in ("model.safetensors", "config.json"):
-            shutil.copyfile(chosen / name, folder / name)
-        write_json(
-            folder / "selection.json",
-            {"by": config.by, "epoch": int(chosen.name), "selection_labels": "none"},
-        )
-    say(f"select: the {config.by} snapshot, epoch {int(chosen.name)}, without labels")
+            shutil.copyfile(snapshots[epoch] / name, folder / name)
+        selection = {
+            "by": config.by,
+            "metric": config.metric if scores else None,
+            "epoch": epoch,
+            "selection_labels": labels,
+            "scores": scores,
+        }
+        write_json(folder / "selection.json", selection)
+    how = f"best {config.metric} on {config.by}" if scores else "the last snapshot"
+    say(f"select: epoch {epoch}, {how}; labels used to choose: {labels}")
+
+
+def selection_labels(by: Literal["last", "holdout", "val"]) -> SelectionLabels:
+    """The widest labels that took part in a choice, an initial encoder's own choice included."""
+    origin = paths.SNAPSHOTS / "origin.json"  # written when pretraining starts from an encoder
+    before: SelectionLabels = "none"
+    if origin.exists():
+        before = read_json(origin)["selection_labels"]
+    return widest_selection("none" if by == "last" else by, before)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from pjepa import paths
 from pjepa.backbones.store import PatchInfo
 from pjepa.config.section import read_section
 from pjepa.config.tokens import TokensConfig
 from pjepa.progress import track
 from pjepa.stage import stage_main
-from pjepa.streams.materialise import materialised_takes, stream_info, token_labels
+from pjepa.streams.materialise import (
+    materialised_takes,
+    segment_labels,
+    stream_info,
+    token_labels,
+)
+from pjepa.streams.placement import placed_takes
 from pjepa.streams.store import StreamWriter, write_labels
 from pjepa.takes.manifest import read_boundaries, read_segments, read_videos
 from pjepa.work import read_json
@@ -18,18 +26,18 @@ def run() -> None:
     config = read_section(TokensConfig, "tokens")
     pooler = read_json(paths.POOLER / "config.json")
     patches = PatchInfo(**read_json(paths.PATCHES / "config.json"))
-    info = stream_info(patches, pooler["width_out"], pooler["provenance"]["train_labels"])
+    info = stream_info(patches, pooler["width_out"], pooler["provenance"]["train_labels"], config)
     rows = read_videos(paths.VIDEOS_TABLE)
     boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
-    segments = dict(list(read_segments(paths.SEGMENTS_TABLE).groupby("take_id", sort=False)))
-    takes = materialised_takes(rows, boundaries, paths.PATCHES, config.fps, pooler["cells"])
+    known = segment_labels(read_segments(paths.SEGMENTS_TABLE), boundaries)
+    placements = placed_takes(rows, boundaries, config)
+    takes = materialised_takes(rows, placements, paths.PATCHES, config.fps, pooler["cells"])
     labels = []
     with StreamWriter(paths.STREAM, info, config.dtype) as writer:
         for take in track(takes, "tokens", total=len(rows), unit="take"):
             writer.write(take)
-            if take.take_id in segments:
-                known = segments[take.take_id]["label"].to_numpy()
-                labels.append((take.take_id, take.times, token_labels(take.segment, known)))
+            label = token_labels(take.segment, known.get(take.take_id, np.zeros(0, np.int32)))
+            labels.append((take.take_id, take.times, label))
     write_labels(paths.LABELS, labels)
 
 

@@ -29,13 +29,13 @@ from pjepa.backbones.store import (
     store_path,
 )
 from pjepa.backbones.vjepa21 import PATCH, VJEPA21Encoder
-from pjepa.config.patches import PatchesConfig
+from pjepa.config.patches import TUBELET, PatchesConfig
 from pjepa.errors import InputError
 from pjepa.progress import track
 from pjepa.takes.manifest import VideoRow
 from pjepa.video.preprocess import preprocess
 from pjepa.video.reader import Reader, open_video
-from pjepa.video.sampling import TUBELET, Window, padded_frame_times, token_count, windows
+from pjepa.video.sampling import Window, padded_frame_times, token_count, windows
 from pjepa.work import file_sha256
 
 MISSING_S = 0.5  # a video this much shorter than its table says was cut off

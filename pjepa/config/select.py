@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from pjepa.config.section import Section
 
 
 class SelectConfig(Section):
-    """`last` needs no labels. Unlike the paper, which keeps the best probe on validation."""
+    """`last` needs no labels. Unlike the paper, which keeps the best probe on validation (`val`).
 
-    by: Literal["last"] = "last"
+    `holdout` scores on held-out train groups, which neither pretraining nor the probe has seen.
+    """
+
+    by: Literal["last", "holdout", "val"] = "last"
+    metric: Literal["acc", "combined"] = "acc"  # combined: the release's sum of six scores
+    # strengths tried for each snapshot's probe; the best on the hold-out counts
+    l2: tuple[Annotated[float, Field(gt=0)], ...] = Field((1e-1, 1e-2, 1e-3, 1e-4), min_length=1)
+    threads: int = Field(2, ge=1)
+    device: str = "cpu"

@@ -8,8 +8,8 @@ import torch
 from pjepa.errors import InputError
 from pjepa.features.controls import segment_mean_features
 from pjepa.model.encoder import EncoderConfig, ProcedureEncoder
-from pjepa.streams.schema import Provenance, StreamInfo
-from pjepa.streams.segments import attention_segments, runs
+from pjepa.runs import runs
+from pjepa.streams.schema import Boundaries, Provenance, SelectionLabels, StreamInfo
 from pjepa.streams.store import Take
 
 
@@ -20,7 +20,7 @@ def encoded(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
             f"take {take.take_id}: {take.features.shape[1]} channels, "
             f"the encoder takes {encoder.config.d_in}"
         )
-    _, lengths = runs(attention_segments(take.segment))
+    _, lengths = runs(encoder.segments(take.features, take.segment, f"take {take.take_id}"))
     return encoder.encode(take.features, lengths.tolist()).float().cpu().numpy()
 
 
@@ -39,30 +39,36 @@ def random_encoder(config: EncoderConfig, like: ProcedureEncoder, seed: int) -> 
 
 
 def encoder_provenance(stream: StreamInfo, config: EncoderConfig, longest_s: float) -> Provenance:
-    """What the encoder adds: its attention looks ahead, its segments were given."""
+    """What the encoder adds: how far its attention looks ahead, and whose segments it knows."""
     seen = stream.provenance
-    if config.attention == "clip_causal":
-        seen = seen.with_segments(longest_s)
-    elif config.attention == "block_causal":
-        ahead = seen.lookahead_s + config.block / stream.fps
-        seen = seen.model_copy(update={"lookahead_s": ahead})
-    if config.positions == "2d":  # rotary positions count annotated segments
-        seen = seen.model_copy(
-            update={"boundaries_train": "annotated", "boundaries_test": "annotated"}
-        )
-    if config.attention == "bidirectional" or config.input_norm == "take_center":
-        seen = seen.model_copy(update={"whole_take": True})
-    return seen
+    if config.uses_segments:
+        own: Boundaries = "found" if config.segments == "ruptures" else config.segments
+        seen = seen.with_boundaries(own)
+    offline = config.uses_segments and config.segments == "ruptures"
+    if config.attention == "bidirectional" or config.input_norm == "take_center" or offline:
+        return seen.model_copy(update={"whole_take": True})
+    if config.attention == "clip_causal" and config.segments == "annotated":
+        return stream.provenance.with_segments(longest_s)
+    if config.attention == "token_causal":
+        return seen
+    found = config.attention == "clip_causal" and config.segments == "found"
+    block = config.found_max if found else config.block
+    ahead = seen.lookahead_s + block / stream.fps
+    return seen.model_copy(update={"lookahead_s": ahead, "inside_segments": False})
 
 
 def encoder_info(
-    stream: StreamInfo, config: EncoderConfig, name: str, longest_s: float
+    stream: StreamInfo,
+    config: EncoderConfig,
+    name: str,
+    longest_s: float,
+    selection: SelectionLabels = "none",
 ) -> StreamInfo:
-    """File-level facts of encoder features."""
+    """File-level facts of the features of an encoder that was chosen with `selection` labels."""
     return stream.model_copy(
         update={
             "source": f"{name} of {stream.source}",
             "width": config.width,
-            "provenance": encoder_provenance(stream, config, longest_s),
+            "provenance": encoder_provenance(stream, config, longest_s).with_selection(selection),
         }
     )

@@ -1,68 +1,146 @@
 """Attention inside packed takes under `key block <= query block` (Eq. 3), without T x T masks.
 
-Queries are taken in chunks of whole blocks; a chunk attends to the prefix of its take up to its own
-end, so memory is linear in T, and a mask is needed only inside a chunk that spans several blocks.
+Blocks are contiguous, so token i sees exactly the keys from the start of its take to the end of
+its own block: causal attention, and a little more, the rest of the block. Softmax attention over
+two disjoint sets A, B of keys is the mean of both, weighted by their log-sum-exps l:
+
+    l = log(exp(l_A) + exp(l_B)),   out = exp(l_A - l) out_A + exp(l_B - l) out_B
+
+So the cheap causal kernel can do most of the work, and small calls are merged into its result.
+
+| tensors        | way                                                         | in               |
+|----------------|-------------------------------------------------------------|------------------|
+| CPU, float32   | torch's flash kernel on parts, merged; memory linear in T   | `calls`, `flash` |
+| CUDA           | FlexAttention over tiles of 128 x 128, no mask kept         | `flex`           |
+| anything else  | public API: chunks of whole blocks against all before them  | here             |
+
+The last keeps masks of `CHUNK` x prefix, so it is for short takes and for comparison.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention.flex_attention import BlockMask
 
+from pjepa.model import flash, flex
+from pjepa.model.calls import Call, between, calls_of, spans, take_ends
 from pjepa.model.layout import Layout
 
-CHUNK = 256  # queries handled together; one longer block is a chunk of its own
+CHUNK = 256  # queries handled together by the public way
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Takes and block ids [N] of a packed batch; what a way of computing needs is made on demand.
+
+    Worked out once, shared by all layers.
+    """
+
+    take_lengths: tuple[int, ...]
+    block: Tensor
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """Where blocks end; a take's end is one too."""
+        changes = (self.block[1:] != self.block[:-1]).nonzero()[:, 0] + 1
+        return sorted({*changes.tolist(), *take_ends(self.take_lengths)})
+
+    @cached_property
+    def seen(self) -> tuple[Tensor, Tensor]:
+        """First and last (exclusive) of the keys that each token sees, [N] and [N]."""
+        return seen_keys(self.take_lengths, self.block)
+
+    @cached_property
+    def calls(self) -> list[Call]:
+        """For `flash`."""
+        return calls_of(self.take_lengths, self.ends)
+
+    @cached_property
+    def tiles(self) -> BlockMask:
+        """For `flex`."""
+        return flex.tiles_of(*self.seen)
+
+    @cached_property
+    def chunks(self) -> list[Chunk]:
+        """For the public way."""
+        return chunks_of(self)
+
+
+def seen_keys(take_lengths: tuple[int, ...], block: Tensor) -> tuple[Tensor, Tensor]:
+    """Token i sees keys [first(i), last(i)): both [N], worked out without waiting for a GPU."""
+    count = len(block)
+    lengths = torch.tensor(take_lengths, dtype=torch.long, device=block.device)
+    starts = lengths.cumsum(0) - lengths
+    first = torch.repeat_interleave(starts, lengths, output_size=count)  # [N]
+    inner = (block[1:] == block[:-1]) & (first[1:] == first[:-1])  # the next token's block is ours
+    stop = torch.arange(1, count + 1, device=block.device)
+    stop = stop.masked_fill(F.pad(inner, (0, 1)), count)  # where a block ends, else N
+    last = stop.flip(0).cummin(0).values.flip(0) if count else stop
+    return first, last
+
+
+def attention_plan(layout: Layout, block: Tensor) -> Plan:
+    """The plan for block ids [N], which must not decrease inside a take."""
+    return Plan(layout.take_lengths, block)
+
+
+@torch.compiler.disable
+def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
+    """Softmax attention of packed q, k, v [N, heads, d_h] along the plan -> [N, heads, d_h]."""
+    q, k, v = of_one_dtype(q, k, v)
+    if not len(v):
+        return v
+    if flash.is_usable(v):
+        return flash.flash_attend(q, k, v, plan.calls)
+    if flex.is_usable(v):
+        return flex.flex_attend(q, k, v, plan.tiles)
+    return prefix_attend(q, k, v, plan.chunks)
+
+
+def of_one_dtype(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k, v in autocast's type, or in that of v: rotation may have widened q and k."""
+    device = v.device.type
+    autocast = torch.is_autocast_enabled(device)
+    dtype = torch.get_autocast_dtype(device) if autocast else v.dtype
+    return q.to(dtype), k.to(dtype), v.to(dtype)
+
+
+@dataclass(frozen=True, eq=False)
 class Chunk:
-    """Queries [start, stop) attend to keys [first, stop), where `mask` allows it."""
+    """Queries [start, stop) attend to keys [first, stop) where `mask` allows it."""
 
     start: int
     stop: int
     first: int
+    causal: bool
     mask: Tensor | None  # bool [stop - start, stop - first]; None: everything
 
 
-def attention_plan(layout: Layout, block: Tensor, chunk: int = CHUNK) -> list[Chunk]:
-    """How a packed batch is attended, worked out once and shared by all layers.
-
-    `block` [N] must not decrease inside a take.
-    """
-    plan: list[Chunk] = []
-    first = 0
-    for length in layout.take_lengths:
-        ids = block[first : first + length]
-        for start, stop in _chunks(ids, chunk):
+def chunks_of(plan: Plan, limit: int = CHUNK) -> list[Chunk]:
+    """Spans of whole blocks, about `limit` queries or one block; a token-causal take is one."""
+    chunks: list[Chunk] = []
+    for first, last in pairwise([0, *take_ends(plan.take_lengths)]):
+        ends = between(plan.ends, first, last)
+        if 1 < len(ends) == last - first:
+            chunks.append(Chunk(first, last, first, True, None))
+            continue
+        for start, stop in spans(ends, first, limit):
             mask = None
-            if int(ids[start]) != int(ids[stop - 1]):
-                mask = ids[None, :stop] <= ids[start:stop, None]  # [queries, keys]
-            plan.append(Chunk(first + start, first + stop, first, mask))
-        first += length
-    return plan
+            if len(between(ends, start, stop)) > 1:
+                block = plan.block[first:stop]
+                mask = block <= block[start - first :, None]  # [queries, keys]
+            chunks.append(Chunk(start, stop, first, False, mask))
+    return chunks
 
 
-def _chunks(ids: Tensor, chunk: int) -> list[tuple[int, int]]:
-    """Spans of about `chunk` tokens that end where a block ends."""
-    if len(ids) == 0:
-        return []
-    ends = torch.cat([(ids[1:] != ids[:-1]).nonzero()[:, 0] + 1, ids.new_tensor([len(ids)])])
-    spans, start = [], 0
-    previous = 0
-    for end in ends.tolist():
-        if end - start > chunk and previous > start:
-            spans.append((start, previous))
-            start = previous
-        previous = end
-    spans.append((start, len(ids)))
-    return spans
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor, plan: list[Chunk]) -> Tensor:
-    """Softmax attention of packed q, k, v [N, heads, d_h] along the plan -> [N, heads, d_h]."""
+def prefix_attend(q: Tensor, k: Tensor, v: Tensor, chunks: list[Chunk]) -> Tensor:
+    """`attend` by torch's public attention, any device and type."""
     q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))  # [1, heads, N, d_h]
     parts = [
         F.scaled_dot_product_attention(
@@ -70,9 +148,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, plan: list[Chunk]) -> Tensor:
             k[:, :, c.first : c.stop],
             v[:, :, c.first : c.stop],
             attn_mask=c.mask,
+            is_causal=c.causal,
         )
-        for c in plan
+        for c in chunks
     ]
-    if not parts:
-        return q[0].transpose(0, 1)
     return torch.cat(parts, dim=2)[0].transpose(0, 1)  # [N, heads, d_h]

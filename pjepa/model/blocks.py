@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from timm.layers import Mlp
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from pjepa.model.attention import Chunk, attend
+from pjepa.model.attention import Plan, attend
 from pjepa.model.rope import RopeTable, rotate
 
 
@@ -18,10 +20,10 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, table: RopeTable, plan: list[Chunk]) -> Tensor:
+    def forward(self, x: Tensor, table: RopeTable, plan: Plan) -> Tensor:
         qkv = self.qkv(x).unflatten(-1, (3, self.heads, -1))  # [N, 3, heads, d_h]
-        q, k, v = qkv.unbind(1)
-        out = attend(rotate(q, table), rotate(k, table), v, plan)  # [N, heads, d_h]
+        q, k = rotate(qkv[:, :2], table).unbind(1)
+        out = attend(q, k, qkv[:, 2], plan)  # [N, heads, d_h]
         return self.proj(out.flatten(-2))
 
 
@@ -36,6 +38,21 @@ class Block(nn.Module):
         self.mlp = Mlp(width, int(width * mlp_ratio))
         self.drop = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, table: RopeTable, plan: list[Chunk]) -> Tensor:
+    def forward(self, x: Tensor, table: RopeTable, plan: Plan) -> Tensor:
         x = x + self.drop(self.attn(self.norm1(x), table, plan))
         return x + self.drop(self.mlp(self.norm2(x)))
+
+
+class Stack(nn.ModuleList):
+    """Blocks one after the other; `recompute` trades time for memory while training."""
+
+    recompute = False
+
+    def run(self, x: Tensor, table: RopeTable, plan: Plan) -> Tensor:
+        """x [N, d] after all blocks."""
+        for block in self:
+            if self.recompute and torch.is_grad_enabled():
+                x = checkpoint(block, x, table, plan, use_reentrant=False)
+            else:
+                x = block(x, table, plan)
+        return x

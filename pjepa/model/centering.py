@@ -11,7 +11,7 @@ one independent look, because neighbours are alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -31,20 +31,29 @@ class Style:
     strength: Tensor  # [K] variance of the style along each axis, in units of W
 
 
-def fit_style(takes: Sequence[Tensor], rank: int, look: float) -> Style:
-    """The style of takes of standardised tokens [T, D]: the `rank` strongest axes of B over W."""
-    means = torch.stack([take.mean(dim=0) for take in takes])  # [takes, D]
-    spread = torch.cat([take - take.mean(dim=0) for take in takes]).double()
-    within = spread.T @ spread / len(spread)  # W [D, D]
+def fit_style(takes: Iterable[Tensor], rank: int, look: float) -> Style:
+    """The style of takes of standardised tokens [T, D]: the `rank` strongest axes of B over W.
+
+    Takes are met one by one, so that they need not fit in memory together.
+    """
+    found, tokens, scatter = [], 0, torch.zeros(())
+    for take in takes:
+        mean = take.mean(dim=0)
+        spread = (take - mean).double()
+        scatter = scatter + spread.T @ spread
+        found.append(mean)
+        tokens += len(take)
+    means = torch.stack(found)  # [takes, D]
+    within = scatter / tokens  # W [D, D]
     width = len(within)
     within += RIDGE * within.diagonal().mean() * torch.eye(width, dtype=torch.float64)
     values, axes = torch.linalg.eigh(within)
     whiten = axes * values.rsqrt() @ axes.T
     colour = axes * values.sqrt() @ axes.T
     seen = (means - means.mean(dim=0)).double() @ whiten
-    looks = sum(len(take) for take in takes) / len(takes) / look
+    looks = tokens / len(means) / look
     # Means of finite takes scatter by W / looks on top of B.
-    strength, turn = torch.linalg.eigh(seen.T @ seen / len(takes))
+    strength, turn = torch.linalg.eigh(seen.T @ seen / len(means))
     strength = (strength - 1.0 / looks).clamp_min(0.0).flip(0)[:rank]
     turn = turn.flip(1)[:, :rank]
     return Style((whiten @ turn).float(), (turn.T @ colour).float(), strength.float())

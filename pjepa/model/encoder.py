@@ -8,9 +8,9 @@ The student and the teacher are this module; at inference it is all that remains
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,10 +20,14 @@ from torch import Tensor, nn
 
 from pjepa.errors import InputError
 from pjepa.model.attention import attention_plan
-from pjepa.model.blocks import Block
+from pjepa.model.blocks import Block, Stack
 from pjepa.model.centering import Style, take_mean, visible_style
 from pjepa.model.layout import Layout, layout_of_segments
-from pjepa.model.rope import rope_table
+from pjepa.model.rope import Rope, rope_table
+from pjepa.runs import runs
+from pjepa.streams.found import FoundConfig, FoundParameters
+from pjepa.streams.rule import SegmentRule, take_segments
+from pjepa.streams.segments import attention_segments
 from pjepa.work import whole_file, write_json
 
 
@@ -40,13 +44,27 @@ class EncoderConfig(BaseModel):
     dropout: float = 0.0
     attention: Literal["clip_causal", "block_causal", "token_causal", "bidirectional"]
     block: int = 64
+    segments: Literal["annotated", "fixed", "found", "ruptures"] = "annotated"
+    found_tokens: int = 32
+    found_max: int = 128
     positions: Literal["2d", "1d", "none"] = "2d"
     rope: Literal["paired", "tiled"] = "paired"
     rope_base: float = 10000.0
+    rope_segment: int | None = None
+    rope_offset: int | None = None
     project: Literal["auto", "always"] = "auto"
     input_norm: Literal["none", "standardize", "take_center", "causal_center"] = "none"
     style_rank: int = 0
     style_look: float = 12.0
+
+    def rope_layout(self) -> Rope:
+        """How queries and keys are turned."""
+        return Rope(self.positions, self.rope, self.rope_base, self.rope_segment, self.rope_offset)
+
+    @property
+    def uses_segments(self) -> bool:
+        """Whether c(i) enters at all: through attention, or through positions."""
+        return self.attention == "clip_causal" or self.positions == "2d"
 
 
 class ProcedureEncoder(nn.Module):
@@ -57,6 +75,7 @@ class ProcedureEncoder(nn.Module):
     style_read: Tensor
     style_write: Tensor
     style_strength: Tensor
+    found_threshold: Tensor
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -66,12 +85,13 @@ class ProcedureEncoder(nn.Module):
         self.register_buffer("style_read", torch.zeros(config.d_in, config.style_rank))
         self.register_buffer("style_write", torch.zeros(config.style_rank, config.d_in))
         self.register_buffer("style_strength", torch.zeros(config.style_rank))
+        self.register_buffer("found_threshold", torch.zeros((), dtype=torch.float64))
         self.proj = (
             nn.Sequential(nn.LayerNorm(config.d_in), nn.Linear(config.d_in, config.width))
             if config.d_in != config.width or config.project == "always"
             else nn.Identity()
         )
-        self.blocks = nn.ModuleList(
+        self.blocks = Stack(
             Block(config.width, config.heads, config.mlp_ratio, config.dropout)
             for _ in range(config.depth)
         )
@@ -82,13 +102,10 @@ class ProcedureEncoder(nn.Module):
         """Contextualised tokens [N, d] of the visible tokens x [N, d_in] at `layout`."""
         config = self.config
         block = layout.block(config.attention, config.block)
-        head_dim = config.width // config.heads
-        table = rope_table(layout, head_dim, config.positions, config.rope, config.rope_base)
+        table = rope_table(layout, config.width // config.heads, config.rope_layout())
         plan = attention_plan(layout, block)
         x = self.drop(self.proj(self.normalised(x, layout, block)))  # [N, d]
-        for layer in self.blocks:
-            x = layer(x, table, plan)
-        return self.norm(x)
+        return self.norm(self.blocks.run(x, table, plan))
 
     def normalised(self, x: Tensor, layout: Layout, block: Tensor) -> Tensor:
         """x after `input_norm`; statistics of a take come from visible tokens only."""
@@ -103,6 +120,24 @@ class ProcedureEncoder(nn.Module):
             return x - visible_style(x, layout, block, style, self.config.style_look)
         return x
 
+    def segment_rule(self) -> SegmentRule:
+        """Where c(i) comes from, with what was measured for it."""
+        config = self.config
+        if config.segments in ("annotated", "fixed"):
+            return SegmentRule(config.segments, config.block)
+        lengths = FoundConfig(config.found_tokens, config.found_max)
+        found = FoundParameters(lengths, float(self.found_threshold), self.std.cpu().numpy())
+        return SegmentRule(config.segments, config.block, found)
+
+    def segments(
+        self, features: np.ndarray, annotated: np.ndarray | None = None, name: str = "the take"
+    ) -> np.ndarray:
+        """c(i) [T] as this encoder's attention and positions count it."""
+        if self.config.segments == "annotated" and not self.config.uses_segments:
+            known = annotated if annotated is not None else np.zeros(len(features), np.int64)
+            return attention_segments(known)
+        return take_segments(features, annotated, self.segment_rule(), name)
+
     def copy_statistics(self, other: ProcedureEncoder) -> None:
         """Takes over what was measured on the training stream; no learned weight."""
         own = dict(self.named_buffers())
@@ -113,22 +148,26 @@ class ProcedureEncoder(nn.Module):
     def encode(
         self, tokens: np.ndarray | Tensor, segment_lengths: Sequence[int] | None = None
     ) -> Tensor:
-        """One take: tokens [T, d_in] -> features [T, d]. Clip-causal needs its segment lengths."""
+        """One take: tokens [T, d_in] -> features [T, d]; annotated segments have to be given."""
         x = torch.as_tensor(tokens, dtype=torch.float32, device=self.mean.device)
         if x.ndim != 2 or x.shape[1] != self.config.d_in:
             raise InputError(
                 f"tokens are {tuple(x.shape)}, this encoder takes [T, {self.config.d_in}]"
             )
-        needs_segments = self.config.attention == "clip_causal" or self.config.positions == "2d"
-        if segment_lengths is None and needs_segments:
-            raise InputError(
-                "this encoder was trained on segments: pass segment_lengths, "
-                "or use one trained with attention block_causal and positions 1d"
-            )
-        lengths = list(segment_lengths) if segment_lengths is not None else [len(x)]
+        lengths = self._own_lengths(x) if segment_lengths is None else list(segment_lengths)
         if sum(lengths) != len(x):
             raise InputError(f"segment lengths sum to {sum(lengths)}, there are {len(x)} tokens")
         return self(x, layout_of_segments([lengths]).to(x.device))
+
+    def _own_lengths(self, x: Tensor) -> list[int]:
+        """Segment lengths that need no annotation, if this encoder has such."""
+        if self.config.segments == "annotated" and self.config.uses_segments:
+            raise InputError(
+                "this encoder was trained on annotated segments: pass segment_lengths, "
+                "or use one trained with pjepa.segments=found or fixed"
+            )
+        _, lengths = runs(self.segments(x.float().cpu().numpy()))
+        return [int(length) for length in lengths]
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes model.safetensors and config.json."""
@@ -147,6 +186,18 @@ class ProcedureEncoder(nn.Module):
         encoder = cls(config)
         encoder.load_state_dict(load_file(folder / "model.safetensors"))
         return encoder.to(device).eval()
+
+    @classmethod
+    def from_release(
+        cls,
+        source: str | Path,
+        architecture: Mapping[str, Any] | None = None,
+        device: str = "cpu",
+    ) -> ProcedureEncoder:
+        """Loads one of the authors' checkpoints: a file, or a name such as assembly101_tsm_clip."""
+        from pjepa.model.release import load_release
+
+        return load_release(source, architecture, device)
 
 
 def _hub_folder(name: str) -> Path:

@@ -45,9 +45,10 @@ class Jepa(nn.Module):
         predictor_heads: int,
         target_norm: str = "none",
         loss_reduction: str = "mean",
+        student: ProcedureEncoder | None = None,
     ) -> None:
         super().__init__()
-        self.student = ProcedureEncoder(config)
+        self.student = student if student is not None else ProcedureEncoder(config)
         self.predictor = Predictor(config, predictor_depth, predictor_heads)
         self.teacher = copy.deepcopy(self.student).requires_grad_(False).eval()
         self.target_norm, self.loss_reduction = target_norm, loss_reduction
@@ -74,16 +75,20 @@ class Jepa(nn.Module):
         context = self.student(batch.features[visible], batch.layout.subset(visible))  # [C, d]
         return self.predictor(context, batch.target, batch.layout)[batch.target]
 
-    def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(Eq. 2, the targets it was taken against)."""
+    def forward(self, batch: Batch, count: int) -> tuple[Tensor, Tensor]:
+        """(This batch's share of Eq. 2 in a step of `count` targets, its targets)."""
         targets = self.targets(batch)
         error = (self.predictions(batch) - targets).float().abs()
         per_token = error.sum(dim=1) if self.loss_reduction == "sum" else error.mean(dim=1)
-        return per_token.mean(), targets
+        return per_token.sum() / count, targets
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Eq. 2 for a batch that is a step of its own."""
+        return self(batch, max(1, int(batch.target.sum())))[0]
 
     @torch.no_grad()
     def update_teacher(self, momentum: float) -> None:
         """The teacher follows the student: an exponential moving average of its parameters."""
-        pairs = zip(self.teacher.parameters(), self.student.parameters(), strict=True)
-        for slow, fast in pairs:
-            slow.lerp_(fast, 1.0 - momentum)
+        slow: list[Tensor] = list(self.teacher.parameters())
+        fast: list[Tensor] = list(self.student.parameters())
+        torch._foreach_lerp_(slow, fast, 1.0 - momentum)

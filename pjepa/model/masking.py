@@ -1,4 +1,4 @@
-"""Which tokens are hidden: the target set M, uniform over each take (paper Sec. 3.2)."""
+"""Which tokens are hidden: the target set M of a take (paper Sec. 3.2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,38 @@ def target_count(tokens: int, ratio: float) -> int:
 
 
 def uniform_targets(tokens: int, ratio: float, rng: np.random.Generator) -> np.ndarray:
-    """M as bool [T]: a uniformly random subset of the take's tokens."""
+    """M as bool [T]: a uniformly random subset of the take's tokens (the paper's)."""
     target = np.zeros(tokens, bool)
     target[rng.permutation(tokens)[: target_count(tokens, ratio)]] = True
     return target
+
+
+def segment_targets(segment: np.ndarray, ratio: float, rng: np.random.Generator) -> np.ndarray:
+    """M as bool [T]: whole segments in random order until k tokens are hidden; one stays.
+
+    Unlike the paper: a hidden step can then not be read off its own visible tokens. The segment
+    that would overshoot k is hidden only if that comes closer to k. A take of one segment is
+    masked by tokens.
+    """
+    sizes = np.bincount(segment - segment.min())
+    segments = np.flatnonzero(sizes)
+    if len(segments) < 2:
+        return uniform_targets(len(segment), ratio, rng)
+    wanted, hidden = target_count(len(segment), ratio), 0
+    chosen: list[int] = []
+    for place in rng.permutation(segments)[:-1]:
+        over = hidden + sizes[place] - wanted
+        if chosen and over > 0 and over >= wanted - hidden:
+            break
+        chosen.append(place)
+        hidden += sizes[place]
+        if over >= 0:
+            break
+    return np.isin(segment - segment.min(), chosen)
+
+
+def targets(kind: str, segment: np.ndarray, ratio: float, rng: np.random.Generator) -> np.ndarray:
+    """M of one take by `pjepa.masking`: `tokens` or `segments`."""
+    if kind == "segments":
+        return segment_targets(segment, ratio, rng)
+    return uniform_targets(len(segment), ratio, rng)

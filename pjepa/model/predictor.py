@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pjepa.model.attention import attention_plan
-from pjepa.model.blocks import Block
+from pjepa.model.blocks import Block, Stack
 from pjepa.model.encoder import EncoderConfig
 from pjepa.model.layout import Layout
 from pjepa.model.rope import rope_table
@@ -23,7 +23,7 @@ class Predictor(nn.Module):
         super().__init__()
         self.encoder, self.heads = encoder, heads
         self.mask_token = nn.Parameter(torch.randn(1, encoder.width) * 0.02)
-        self.blocks = nn.ModuleList(
+        self.blocks = Stack(
             Block(encoder.width, heads, encoder.mlp_ratio, encoder.dropout) for _ in range(depth)
         )
         self.norm = nn.LayerNorm(encoder.width)
@@ -36,10 +36,6 @@ class Predictor(nn.Module):
     def forward(self, context: Tensor, target: Tensor, layout: Layout) -> Tensor:
         """Predictions at all places [N, d]; only those at targets are used."""
         config = self.encoder
-        head_dim = config.width // self.heads
-        table = rope_table(layout, head_dim, config.positions, config.rope, config.rope_base)
+        table = rope_table(layout, config.width // self.heads, config.rope_layout())
         plan = attention_plan(layout, layout.block("token_causal", 1))
-        x = self.fill(context, target)
-        for layer in self.blocks:
-            x = layer(x, table, plan)
-        return self.norm(x)
+        return self.norm(self.blocks.run(self.fill(context, target), table, plan))

@@ -17,16 +17,31 @@ from pjepa.model.layout import Layout
 
 @dataclass(frozen=True)
 class RopeTable:
-    """cos and sin for every token and channel, [N, 1, d_h]; heads share them."""
+    """cos and sin for every token and channel, [N, d_h]; heads share them."""
 
     cos: Tensor
     sin: Tensor
 
 
-def split_widths(head_dim: int) -> tuple[int, int]:
-    """(d_S, d_T): even halves; what is left over, d_0, is not rotated."""
-    by_segment = 2 * ((head_dim // 2) // 2)
-    return by_segment, 2 * ((head_dim - by_segment) // 2)
+@dataclass(frozen=True)
+class Rope:
+    """How a model turns its queries and keys; `by_segment` and `by_offset` are d_S and d_T."""
+
+    positions: str = "2d"
+    convention: str = "paired"
+    base: float = 10000.0
+    by_segment: int | None = None
+    by_offset: int | None = None
+
+    def widths(self, head_dim: int) -> tuple[int, int]:
+        """(d_S, d_T): even halves unless given; what is left over, d_0, is not rotated."""
+        by_segment, by_offset = self.by_segment, self.by_offset
+        if by_segment is None:
+            half = 2 * ((head_dim // 2) // 2)
+            by_segment = half if by_offset is None else 2 * ((head_dim - by_offset) // 2)
+        if by_offset is None:
+            by_offset = 2 * ((head_dim - by_segment) // 2)
+        return by_segment, by_offset
 
 
 def angles(position: Tensor, width: int, base: float, layout: str) -> Tensor:
@@ -44,24 +59,27 @@ def angles(position: Tensor, width: int, base: float, layout: str) -> Tensor:
     return turned.repeat_interleave(2, dim=1)
 
 
-def rope_table(layout: Layout, head_dim: int, positions: str, rope: str, base: float) -> RopeTable:
+def rope_table(layout: Layout, head_dim: int, rope: Rope) -> RopeTable:
     """The table for a batch, always in float32 (bf16 positions are useless in long takes)."""
-    by_segment, by_offset = split_widths(head_dim)
+    by_segment, by_offset = rope.widths(head_dim)
     first, second = layout.segment, layout.offset
-    if positions == "1d":  # the flat index for both parts, as in the release
+    if rope.positions == "1d":  # the flat index for both parts, as in the release
         first = second = layout.index
+    kind, base = rope.convention, rope.base
     turned = torch.cat(
-        [angles(first, by_segment, base, rope), angles(second, by_offset, base, rope)], dim=1
+        [angles(first, by_segment, base, kind), angles(second, by_offset, base, kind)], dim=1
     )
-    if positions == "none":
+    if rope.positions == "none":
         turned = torch.zeros_like(turned)
     rest = head_dim - by_segment - by_offset
-    turned = torch.nn.functional.pad(turned, (0, rest))[:, None, :]  # [N, 1, d_h]
+    turned = torch.nn.functional.pad(turned, (0, rest))  # [N, d_h]
     return RopeTable(turned.cos(), turned.sin())
 
 
 def rotate(x: Tensor, table: RopeTable) -> Tensor:
-    """x [N, heads, d_h] turned: channel pair (a, b) becomes (a cos - b sin, b cos + a sin)."""
-    pairs = x.unflatten(-1, (-1, 2))  # [N, heads, d_h / 2, 2]
+    """x [N, ..., d_h] turned: channel pair (a, b) becomes (a cos - b sin, b cos + a sin)."""
+    pairs = x.unflatten(-1, (-1, 2))  # [N, ..., d_h / 2, 2]
     swapped = torch.stack((-pairs[..., 1], pairs[..., 0]), dim=-1).flatten(-2)
-    return (x * table.cos + swapped * table.sin).to(x.dtype)
+    over_heads = (len(x), *(1,) * (x.ndim - 2), x.shape[-1])
+    cos, sin = table.cos.view(over_heads), table.sin.view(over_heads)
+    return (x * cos + swapped * sin).to(x.dtype)

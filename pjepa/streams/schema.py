@@ -7,7 +7,7 @@ the concatenation of its segments; `segment` is c(i), `offset` is r(i)).
 from __future__ import annotations
 
 import json
-from typing import Literal
+from typing import Literal, get_args
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
@@ -15,6 +15,12 @@ from pydantic import BaseModel, ConfigDict
 SCHEMA_VERSION = 1
 Boundaries = Literal["annotated", "found", "fixed", "none"]
 SelectionLabels = Literal["none", "holdout", "val", "test"]
+
+
+def widest_selection(*labels: SelectionLabels) -> SelectionLabels:
+    """The labels that saw most: none < holdout < val < test."""
+    return max(labels, key=get_args(SelectionLabels).index)
+
 
 LABELS = pa.schema({"take_id": pa.string(), "time_s": pa.float64(), "label": pa.int32()})
 
@@ -29,22 +35,31 @@ class Provenance(BaseModel):
     boundaries_train: Boundaries = "none"
     boundaries_test: Boundaries = "none"
     lookahead_s: float = 0.0
+    inside_segments: bool = False  # the lookahead so far ends with the annotated segment
     whole_take: bool = False  # a token may depend on anything in its take (lookahead: the rest)
+
+    def with_selection(self, labels: SelectionLabels) -> Provenance:
+        """After something upstream was chosen with these labels; the widest choice stays."""
+        widest = widest_selection(self.selection_labels, labels)
+        return self.model_copy(update={"selection_labels": widest})
+
+    def with_boundaries(self, boundaries: Boundaries) -> Provenance:
+        """After a step that knows these boundaries; annotated ones known before stay said."""
+        both = {
+            name: "annotated" if getattr(self, name) == "annotated" else boundaries
+            for name in ("boundaries_train", "boundaries_test")
+        }
+        return self.model_copy(update=both)
 
     def with_segments(self, longest_s: float) -> Provenance:
         """After a step that sees whole annotated segments, the longest being `longest_s`.
 
         Upstream windows that stay inside segments do not add to it; others do.
         """
-        inside = self.boundaries_test == "annotated"
-        ahead = max(self.lookahead_s, longest_s) if inside else self.lookahead_s + longest_s
-        return self.model_copy(
-            update={
-                "boundaries_train": "annotated",
-                "boundaries_test": "annotated",
-                "lookahead_s": ahead,
-            }
-        )
+        ahead = self.lookahead_s + longest_s
+        if self.inside_segments:
+            ahead = max(self.lookahead_s, longest_s)
+        return self.with_boundaries("annotated").model_copy(update={"lookahead_s": ahead})
 
 
 class StreamInfo(BaseModel):

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-
-def runs(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Start index and length of every maximal run of equal ids, in order."""
-    if len(ids) == 0:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
-    return starts, np.diff(np.append(starts, len(ids)))
+from pjepa.runs import runs
 
 
 def token_offsets(segment: np.ndarray) -> np.ndarray:

@@ -134,5 +134,6 @@ def read_classes(path: Path) -> Classes:
 
 def pretraining_takes(takes: pd.DataFrame) -> set[str]:
     """What self-supervision may see: train and unlabelled takes, never held-out groups."""
-    seen = takes["split"].isin(["train", "pretrain"]) & ~takes["holdout"].astype(bool)
+    held = set(takes.loc[takes["holdout"].astype(bool), "group"])
+    seen = takes["split"].isin(["train", "pretrain"]) & ~takes["group"].isin(held)
     return set(takes.loc[seen, "take_id"])

@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from pjepa.errors import InputError
 from pjepa.paths import BOUNDARIES_TABLE, CLASSES, SEGMENTS_TABLE, TAKES_TABLE, VIDEOS_TABLE
 from pjepa.takes.holdout import draw_holdout
 from pjepa.takes.manifest import (
@@ -59,7 +58,7 @@ def write_source(source: Source, holdout: float, seed: int) -> None:
 
 
 def _numbered(segments: list[Annotation]) -> list[dict[str, Any]]:
-    """Segments in time order per take, numbered from 0; overlaps are an error."""
+    """Segments in time order per take, numbered from 0; `tokens.overlap` decides on overlaps."""
     rows: list[dict[str, Any]] = []
     by_take: dict[str, list[Annotation]] = {}
     for segment in segments:
@@ -67,11 +66,6 @@ def _numbered(segments: list[Annotation]) -> list[dict[str, Any]]:
     for take_id, part in by_take.items():
         part.sort(key=lambda segment: (segment.start_s, segment.end_s))
         for number, segment in enumerate(part):
-            if number and segment.start_s < part[number - 1].end_s - 1e-9:
-                raise InputError(
-                    f"take {take_id}: segments overlap at {segment.start_s:.2f} s; "
-                    "correct the annotation"
-                )
             rows.append(
                 {
                     "take_id": take_id,

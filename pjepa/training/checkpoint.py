@@ -1,15 +1,14 @@
-"""Resume state: everything the next epoch depends on, written whole after an epoch."""
+"""Resume state of pretraining: everything the next step depends on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from pjepa.model.jepa import Jepa
-from pjepa.work import whole_file
+from pjepa.training.saver import Saver
 
 
 @dataclass
@@ -17,30 +16,27 @@ class Progress:
     """Where training stands; `history` is replayed into the log after a restart."""
 
     epoch: int = 0
-    step: int = 0
+    step: int = 0  # over the whole run
+    done: int = 0  # steps of this epoch, and what they summed up
+    loss: float = 0.0
+    targets: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
 
 
-def save_state(
-    path: Path, model: Jepa, optimizer: torch.optim.Optimizer, progress: Progress
-) -> None:
-    """Writes model, teacher, optimiser and progress; a kill leaves the previous state intact."""
-    state = {
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "epoch": progress.epoch,
-        "step": progress.step,
-        "history": progress.history,
-    }
-    with whole_file(path) as partial:
-        torch.save(state, partial)
-
-
-def load_state(path: Path, model: Jepa, optimizer: torch.optim.Optimizer) -> Progress:
-    """Restores a saved state; without one, the beginning."""
-    if not path.exists():
-        return Progress()
-    state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    return Progress(state["epoch"], state["step"], state["history"])
+def resumed(path: Path, model: Jepa, optimizer: torch.optim.Optimizer) -> tuple[Progress, Saver]:
+    """Where a saved state stands after restoring it, or the beginning; and what saves it."""
+    progress = Progress()
+    saver = Saver(
+        path,
+        lambda: {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "progress": asdict(progress),
+        },
+    )
+    state = saver.saved()
+    if state is not None:
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        vars(progress).update(state["progress"])
+    return progress, saver

@@ -6,13 +6,14 @@ Windows partition the tokens, so every token gets exactly one feature.
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-TUBELET = 2  # frames per token
+from pjepa.config.patches import TUBELET
+from pjepa.runs import runs
+
 TIME_TOLERANCE = 1e-6  # seconds; also the slack of the token count
 
 WindowScope = Literal["segment", "take"]
@@ -66,20 +67,13 @@ def token_segments(
 ) -> NDArray[np.int64]:
     """Row of `boundaries` [S, 2] each token lies in (start <= time < end), -1 outside all.
 
-    Where segments overlap, the one that starts first holds the token.
+    Where segments overlap, the last in order of (start, end) holds the token.
     """
     segments = np.full(len(times_s), -1, dtype=np.int64)
-    for row in np.argsort(boundaries[:, 0], kind="stable")[::-1]:
+    for row in np.lexsort((boundaries[:, 1], boundaries[:, 0])):
         start, end = np.searchsorted(times_s, boundaries[row], side="left")
         segments[start:end] = row
     return segments
-
-
-def runs(labels: NDArray[np.int64]) -> list[Window]:
-    """Maximal stretches of equal labels, in order."""
-    edges = np.flatnonzero(np.diff(labels)) + 1
-    bounds = [0, *edges.tolist(), len(labels)]
-    return [Window(a, b) for a, b in pairwise(bounds)]
 
 
 def windows(
@@ -98,8 +92,9 @@ def windows(
     labels = np.zeros(count, dtype=np.int64)
     if scope == "segment" and boundaries is not None and len(boundaries):
         labels = token_segments(token_times(count, tokens_fps), boundaries)
+    starts, lengths = runs(labels)
     return [
-        Window(start, min(start + steps, run.stop))
-        for run in runs(labels)
-        for start in range(run.start, run.stop, steps)
+        Window(start, min(start + steps, stop))
+        for first, stop in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+        for start in range(first, stop, steps)
     ]

@@ -62,5 +62,5 @@ def test_provenance_tells_privilege():
     history = control_provenance("history", upstream, 5.0)
     assert (history.boundaries_test, history.lookahead_s) == ("annotated", 7.0)
     assert control_provenance("time", upstream, 5.0).whole_take
-    inside = upstream.model_copy(update={"boundaries_test": "annotated"})
+    inside = upstream.model_copy(update={"inside_segments": True})
     assert control_provenance("history", inside, 5.0).lookahead_s == 5.0

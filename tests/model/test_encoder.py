@@ -39,6 +39,28 @@ def test_the_future_never_changes_the_past_bit_for_bit(segments, attention, inpu
     assert torch.equal(before[block < later], after[block < later])
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(20, 60), st.integers(0, 5), st.data())
+def test_found_segments_never_let_the_future_in(tokens, seed, data):
+    """Not even through where a segment ends: closed segments stay as they are, bit for bit."""
+    model = encoder(segments="found", found_tokens=4, found_max=9, input_norm="causal_center")
+    model.found_threshold.fill_(1.2)
+    x = torch.randn(tokens, 6, generator=torch.Generator().manual_seed(seed))
+    segment = torch.from_numpy(model.segments(x.numpy()))
+    later = data.draw(st.integers(1, int(segment.max())))
+    changed = torch.where((segment >= later)[:, None], torch.randn_like(x) * 10, x)
+    closed = segment < later
+    assert torch.equal(model.encode(x)[closed], model.encode(changed)[closed])
+
+
+def test_fixed_segments_and_flat_positions_need_no_annotation():
+    x = torch.randn(11, 6)
+    fixed = encoder(segments="fixed", block=4)
+    assert torch.equal(fixed.encode(x), fixed.encode(x, [4, 4, 3]))
+    flat = encoder("block_causal", positions="1d", block=4)
+    assert torch.equal(flat.encode(x), flat.encode(x, [5, 6]))
+
+
 def test_the_own_segment_is_seen_whole_and_the_past_too():
     model, layout = encoder(), layout_of_segments([[3, 4]])
     x = torch.randn(7, 6)

@@ -10,62 +10,16 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from pjepa.config.probe import LinearConfig, PaperFitConfig, ProbeCommonConfig
 from pjepa.errors import InputError
 from pjepa.metrics.bootstrap import difference_interval, interval
 from pjepa.metrics.segmentation import METRICS, segmentation_scores
-from pjepa.probes.cell import CellInputs, cell_statistics, run_cell
+from pjepa.probes.cell import CellInputs, run_cell
 from pjepa.probes.fit import probe_accuracy, take_roles
 from pjepa.probes.linear import LinearProbe
-from pjepa.streams.schema import Provenance, StreamInfo
-from pjepa.streams.store import StreamReader, StreamWriter, Take, read_labels, write_labels
-from pjepa.takes.manifest import TAKES, Classes, read_takes, write_classes, write_table
-
-COMMON = ProbeCommonConfig(bootstrap=50, threads=1)
-LINEAR = LinearConfig(l2=(1e-1, 1e-2), paper=PaperFitConfig(epochs=2))
-NAMES = ("idle", 'turn "on", slowly', "place\npart", "=1+1")
-WIDTH, FPS = 6, 4.0
-
-
-def takes_rows() -> list[dict]:
-    splits = ["train"] * 8 + ["val"] * 2 + ["test"] * 4
-    return [
-        {"take_id": f"take {i}", "dataset": "d", "split": split, "holdout": i in (6, 7)}
-        | {
-            "task": "t",
-            "recording": f"r{i}",
-            "participant": "p",
-            "view": "v",
-            "group": f"g{i // 2}",
-        }
-        for i, split in enumerate(splits)
-    ]
-
-
-def world(folder: Path, variants: int = 1, test_labels: bool = True) -> CellInputs:
-    random = np.random.default_rng(0)
-    centres = random.normal(size=(len(NAMES), WIDTH))
-    labels, streams = [], []
-    for row in takes_rows():
-        label = np.repeat(random.integers(0, len(NAMES), 8), 5)
-        label[:2] = -1
-        if row["split"] == "test" and not test_labels:
-            label[:] = -1
-        labels.append((row["take_id"], np.arange(40) / FPS, label))
-    for variant in range(variants):
-        name = "stream.parquet" if variants == 1 else f"{variant}/stream.parquet"
-        info = StreamInfo(source="test", fps=FPS, width=WIDTH, provenance=Provenance(lookahead_s=2))
-        noise = np.random.default_rng(variant)
-        with StreamWriter(folder / name, info) as writer:
-            for take, times, label in labels:
-                features = centres[label] + noise.normal(size=(40, WIDTH))
-                writer.write(Take(take, features, times, label * 0, np.arange(40)))
-        streams.append(folder / name)
-    write_labels(folder / "labels.parquet", labels)
-    write_table(folder / "takes.parquet", takes_rows(), TAKES)
-    write_classes(folder / "classes.json", Classes(NAMES, 0))
-    tables = (folder / f"{name}" for name in ("labels.parquet", "takes.parquet", "classes.json"))
-    return CellInputs(streams, *tables)
+from pjepa.probes.stored import cell_statistics
+from pjepa.streams.store import StreamReader, read_labels, write_labels
+from pjepa.takes.manifest import read_takes
+from tests.probes.world import COMMON, FPS, LINEAR, NAMES, WIDTH, takes_rows, world
 
 
 def cell(folder: Path, out: str = "out", **options: int) -> tuple[Path, dict[str, float]]:
@@ -76,13 +30,18 @@ def cell(folder: Path, out: str = "out", **options: int) -> tuple[Path, dict[str
 def test_folder_is_complete(tmp_path: Path) -> None:
     out, metrics = cell(tmp_path)
     assert json.loads((out / "metrics.json").read_text()) == metrics
-    assert set(metrics) == {*METRICS, *(f"paper_{name}" for name in METRICS)}
+    names = (*METRICS, "top1")
+    assert set(metrics) == {*names, *(f"paper_{name}" for name in names)}
     details = json.loads((out / "details.json").read_text())
     assert details["split"] == "test"
     assert details["provenance"]["lookahead_s"] == 2
     assert details["takes"] == {"fit": 6, "holdout": 2, "reported": 4}
     assert set(details["conventions"]) == {"mstcn", "ltcontext", "fact", "release"}
-    assert details["variants"][0]["converged"]["fit"]["l2"] in LINEAR.l2
+    assert details["fits"] == ["converged", "paper"]
+    assert details["runs"]["converged"][0]["fit"]["l2"] in LINEAR.l2
+    assert details["selection"] == {"on": "holdout", "on_reported": False}
+    assert details["labels"]["variant"] == "full"
+    assert details["sight"] == {"to": "token", "whole_take": False, "lookahead_s": 0.0}
     assert LinearProbe.load(out / "model").weight.shape == (4, WIDTH)
 
 
@@ -128,7 +87,7 @@ def test_report_needs_no_predictions(tmp_path: Path) -> None:
 def test_variants_are_averaged(tmp_path: Path) -> None:
     out, metrics = cell(tmp_path, variants=3)
     details = json.loads((out / "details.json").read_text())
-    values = [variant["converged"]["metrics"]["acc"] for variant in details["variants"]]
+    values = [run["metrics"]["acc"] for run in details["runs"]["converged"]]
     assert len(set(values)) > 1
     assert metrics["acc"] == pytest.approx(np.mean(values))
     assert details["intervals"]["converged"]["acc"]["mean"] == pytest.approx(metrics["acc"])
@@ -144,7 +103,7 @@ def test_same_input_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         run_cell(inputs, tmp_path / name, "linear", "raw", COMMON, LINEAR)
     files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*.*"))
-    assert len(files) == 7
+    assert len(files) == 8
     for file in files:
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 

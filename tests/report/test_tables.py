@@ -48,7 +48,9 @@ def test_metrics_are_flat_and_rounded(project: Path) -> None:
     demo = demo_numbers(found, paths.DEMO_CEILINGS, {"raw": 97.123456})
     values = metrics_json(found, demo)
     cell = json.loads((paths.cell("linear", "raw") / "metrics.json").read_text())
-    assert values["linear"]["raw"] == {name: round(cell[name], 2) for name in METRICS}
+    names = (*METRICS, "top1")
+    assert values["linear"]["raw"] == {name: round(cell[name], 2) for name in names}
+    assert tuple(values["linear"]["raw"]) == names
     assert values["demo"]["primitive_raw"] == 97.12
     assert set(values["demo"]) == {"appearance", "history", "gap_closed", "primitive_raw"}
     numbers = [*values["demo"].values(), *values["linear"]["pjepa"].values()]

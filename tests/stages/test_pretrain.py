@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from safetensors.numpy import load_file
 
 from pjepa.config.params import Params
 from pjepa.config.presets import params_text
@@ -45,12 +47,18 @@ def project(tmp_path, monkeypatch):
             writer.write(Take(f"t{number}", features, times, segment, token_offsets(segment)))
             split = "train" if number < 10 else "test"
             row = dict.fromkeys(TAKES.names, "x") | {"take_id": f"t{number}", "split": split}
-            rows.append(row | {"holdout": number == 0})
+            rows.append(row | {"holdout": number == 0, "group": f"g{number}"})
     write_table(TAKES_TABLE, rows, TAKES)
     Path("params.yaml").write_text(params_text(Params.model_validate(PRESET)))
     subprocess.run("git init -q && git add . && git -c user.name=x -c user.email=x@x "
                    "commit -qm x", shell=True, check=True)  # fmt: skip
     return tmp_path
+
+
+def set_params(**changes):
+    Path("params.yaml").write_text(
+        params_text(Params.model_validate({"pjepa": {**PRESET["pjepa"], **changes}}))
+    )
 
 
 def start():
@@ -98,3 +106,37 @@ def test_killed_and_repeated_it_ends_in_the_same_bytes(project):
         assert process.returncode == -signal.SIGKILL
     assert kills >= 1
     assert outputs() == expected
+
+
+@pytest.mark.slow
+def test_two_processes_train_what_one_does(project):
+    """Up to the order of summation; the last step of an epoch may leave a process without takes."""
+    found = []
+    for processes in (1, 2):
+        set_params(
+            processes=processes, epochs=4, milestones=[3], snapshot_every=4, accumulate=2,
+            dropout=0.0, batch_tokens=200,
+        )  # fmt: skip
+        process = start()
+        _, errors = process.communicate()
+        assert process.returncode == 0, errors.decode()
+        curve = pd.read_csv("results/pretrain/plots/metrics/loss.tsv", sep="\t")["loss"]
+        rank = pd.read_csv("results/pretrain/plots/metrics/effective_rank.tsv", sep="\t")
+        found.append((load_file("models/snapshots/00004/model.safetensors"), curve, rank))
+        clear()
+    (one, curve, rank), (two, other_curve, other_rank) = found
+    np.testing.assert_allclose(curve, other_curve, rtol=1e-5)
+    np.testing.assert_allclose(rank["effective_rank"], other_rank["effective_rank"], rtol=1e-3)
+    for name, weight in one.items():
+        np.testing.assert_allclose(weight, two[name], atol=2e-5, err_msg=name)
+    assert not list(Path(".dvc/tmp/pjepa/pretrain").glob("*/"))
+
+
+@pytest.mark.slow
+def test_a_failing_rank_is_one_line(project):
+    set_params(processes=2, init_from="nowhere/at-all", epochs=0)
+    process = start()
+    _, errors = process.communicate()
+    assert process.returncode == 1
+    assert b"nowhere/at-all: neither a folder" in errors
+    assert errors.decode().strip().splitlines()[-1].startswith("error: a process of stages.pre")

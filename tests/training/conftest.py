@@ -14,10 +14,9 @@ def takes():
         count = int(rng.integers(20, 40))
         segment = np.sort(rng.integers(0, 6, count))
         _, segment = np.unique(segment, return_inverse=True)
-        offset = np.concatenate([np.arange(n) for n in np.bincount(segment)]).astype(np.int32)
         features = (rng.normal(size=(count, 8)) + 3 * rng.normal(size=8)).astype(np.float16)
         segment = segment.astype(np.int64)
-        made.append(TrainingTake(number, f"take-{number}", features, segment, offset))
+        made.append(TrainingTake(number, f"take-{number}", features, segment))
     return made
 
 

@@ -3,11 +3,13 @@ import pytest
 import torch
 
 from pjepa.errors import InputError
-from pjepa.training import loop
-from pjepa.training.data import epoch_batches, take_share, token_statistics
-from pjepa.training.loop import new_model, pretrain, train_step
+from pjepa.training import saver
+from pjepa.training.data import epoch_steps, pack, packed_steps
+from pjepa.training.distributed import balanced_parts
+from pjepa.training.loop import Trainer, pretrain
 from pjepa.training.monitors import collapse_warning, effective_rank, target_std
 from pjepa.training.schedule import learning_rate
+from pjepa.training.setup import measure_statistics, new_model, optimizer_for
 
 
 class Killed(BaseException):
@@ -18,20 +20,37 @@ def files(folder):
     return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-@pytest.mark.parametrize("after", [1, 3, 5])
-def test_an_interrupted_run_ends_in_the_same_bytes(takes, config, tmp_path, monkeypatch, after):
-    monkeypatch.setattr(loop, "SAVE_SECONDS", -1.0)
+def changed(config, **changes):
+    return config.model_copy(update=changes)
+
+
+def first_batch(takes, config):
+    return next(packed_steps(epoch_steps(takes, 0, config), 0, config, 8))[0]
+
+
+@pytest.mark.parametrize("after", [1, 4, 7, 11])
+def test_killed_after_any_step_it_ends_in_the_same_bytes(
+    takes, config, tmp_path, monkeypatch, after
+):
+    monkeypatch.setattr(saver, "SAVE_SECONDS", -1.0)
+    monkeypatch.setattr(saver, "SAVE_SHARE", float("inf"))
+    config = changed(config, dropout=0.1, accumulate=2, batch_tokens=40)
     straight: list[dict[str, float]] = []
     pretrain(takes, config, tmp_path / "a", tmp_path / "a-out", straight.append)
-    broken: list[dict[str, float]] = []
+    steps = 0
+    whole_step = Trainer.step
 
-    def log_and_die(entry):
-        broken.append(entry)
-        if len(broken) == after:
+    def step_and_die(*arguments):
+        nonlocal steps
+        steps += 1
+        if steps > after:
             raise Killed
+        return whole_step(*arguments)
 
-    with pytest.raises(Killed):
-        pretrain(takes, config, tmp_path / "b", tmp_path / "b-out", log_and_die)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", step_and_die)
+        with pytest.raises(Killed):
+            pretrain(takes, config, tmp_path / "b", tmp_path / "b-out", [].append)
     resumed: list[dict[str, float]] = []
     pretrain(takes, config, tmp_path / "b", tmp_path / "b-out", resumed.append)
     assert resumed == straight
@@ -50,10 +69,9 @@ def test_training_lowers_the_loss_and_leaves_snapshots(takes, config, tmp_path):
 
 def test_no_gradient_reaches_the_teacher_and_it_follows_the_student(takes, config):
     model = new_model(config, takes)
-    optimizer = torch.optim.AdamW(model.trained_parameters(), lr=1e-2)
     before = [p.clone() for p in model.teacher.parameters()]
-    batch = next(epoch_batches(takes, 0, 0, 0.8, 1000))
-    train_step(model, optimizer, batch, config)
+    trainer = Trainer(model, optimizer_for(model, config), config)
+    trainer.step([first_batch(takes, config)], 1e-2, 0)
     assert all(p.grad is None for p in model.teacher.parameters())
     for old, slow, fast in zip(
         before, model.teacher.parameters(), model.student.parameters(), strict=True
@@ -63,44 +81,93 @@ def test_no_gradient_reaches_the_teacher_and_it_follows_the_student(takes, confi
 
 def test_the_student_never_sees_a_target(takes, config):
     for norm in ("none", "standardize", "take_center", "causal_center"):
-        model = new_model(config.model_copy(update={"input_norm": norm}), takes)
-        batch = next(epoch_batches(takes, 0, 0, 0.8, 1000))
+        model = new_model(changed(config, input_norm=norm), takes)
+        measure_statistics(model.student, takes)
+        batch = first_batch(takes, config)
         before = model.predictions(batch)
         batch.features[batch.target] = torch.randn(int(batch.target.sum()), 8) * 100
         assert torch.equal(before, model.predictions(batch))
 
 
-def test_a_diverged_loss_stops_in_words(takes, config):
+def weights_after_a_step(takes, config, batches):
+    model = new_model(config, takes)
+    trainer = Trainer(model, optimizer_for(model, config), config)
+    loss, count, _ = trainer.step(batches, 1e-2, 0)
+    return loss / count, torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_accumulation_is_one_large_batch(takes, config):
+    whole = changed(config, batch_tokens=10_000)
+    parts = changed(config, batch_takes=1, batch_tokens=10_000, accumulate=len(takes))
+    (views,) = epoch_steps(takes, 0, whole)
+    assert [views] == epoch_steps(takes, 0, parts)
+    one = weights_after_a_step(takes, whole, [pack(views, 0, whole, 8)])
+    many = weights_after_a_step(takes, parts, [pack([v], 0, parts, 8) for v in views])
+    assert one[0] == pytest.approx(many[0], rel=1e-5)
+    torch.testing.assert_close(one[1], many[1], atol=1e-4, rtol=0)
+
+
+def test_recomputed_activations_give_the_same_step(takes, config):
+    batch = first_batch(takes, config)
+    kept = weights_after_a_step(takes, config, [batch])
+    recomputed = weights_after_a_step(takes, changed(config, checkpoint_activations=True), [batch])
+    assert kept[0] == recomputed[0]
+    assert torch.equal(kept[1], recomputed[1])
+
+
+def test_an_empty_batch_moves_nothing(takes, config):
+    model = new_model(config, takes)
+    loss, _ = model(pack([], 0, config, 8), 10)
+    loss.backward()
+    assert loss == 0
+    assert all(not p.grad.any() for p in model.trained_parameters())
+
+
+def test_decay_spares_what_is_not_a_matrix(takes, config):
+    model = new_model(config, takes)
+    decayed, spared = optimizer_for(model, changed(config, decay="matrices")).param_groups
+    assert all(p.ndim == 2 for p in decayed["params"])
+    assert any(p is model.predictor.mask_token for p in spared["params"])
+    assert spared["weight_decay"] == 0
+    count = len(decayed["params"]) + len(spared["params"])
+    assert count == len(model.trained_parameters())
+
+
+def test_a_ready_encoder_is_kept_as_it_is(takes, config, tmp_path):
+    trained = pretrain(takes, config, tmp_path / "a", tmp_path / "first", [].append)
+    again = changed(config, epochs=0, init_from=str(tmp_path / "first" / "00006"), width=32)
+    kept = pretrain(takes, again, tmp_path / "b", tmp_path / "second", [].append)
+    assert kept.student.config == trained.student.config
+    assert files(tmp_path / "second" / "00000") == files(tmp_path / "first" / "00006")
+    for slow, fast in zip(kept.teacher.parameters(), kept.student.parameters(), strict=True):
+        assert torch.equal(slow, fast)
+
+
+def test_a_ready_encoder_of_another_width_is_refused(takes, config, tmp_path):
+    pretrain(takes, config, tmp_path / "a", tmp_path / "first", [].append)
+    wide = [type(t)(t.number, t.take_id, np.tile(t.features, 2), t.segment) for t in takes]
+    again = changed(config, epochs=0, init_from=str(tmp_path / "first" / "00006"))
+    with pytest.raises(InputError, match="takes tokens of 8 channels, the stream has 16"):
+        pretrain(wide, again, tmp_path / "b", tmp_path / "second", [].append)
+
+
+def test_a_diverged_loss_stops_in_words_and_changes_nothing(takes, config):
     model = new_model(config, takes)
     with torch.no_grad():
         model.student.norm.weight.fill_(float("nan"))
-    batch = next(epoch_batches(takes, 0, 0, 0.8, 1000))
-    optimizer = torch.optim.AdamW(model.trained_parameters())
+    before = model.student.proj[1].weight.clone()
+    trainer = Trainer(model, optimizer_for(model, config), config)
     with pytest.raises(InputError, match="not finite"):
-        train_step(model, optimizer, batch, config)
+        trainer.step([first_batch(takes, config)], 1e-3, 0)
+    assert torch.equal(before, model.student.proj[1].weight)
 
 
-def test_masks_do_not_depend_on_batches(takes):
-    def masks(budget):
-        found = {}
-        for batch in epoch_batches(takes, 3, 7, 0.6, budget):
-            parts = torch.split(batch.target, list(batch.layout.take_lengths))
-            firsts = torch.split(batch.features, list(batch.layout.take_lengths))
-            found.update({tuple(f[0].tolist()): p for f, p in zip(firsts, parts, strict=True)})
-        return found
-
-    one, many = masks(1), masks(10_000)
-    assert len(one) == len(takes)
-    assert one.keys() == many.keys()
-    assert all(torch.equal(one[key], many[key]) for key in one)
-
-
-def test_statistics_and_style_share(takes):
-    stacked = np.concatenate([t.features.astype(np.float64) for t in takes])
-    mean, std = token_statistics(takes)
-    np.testing.assert_allclose(mean, stacked.mean(axis=0))
-    np.testing.assert_allclose(std, stacked.std(axis=0))
-    assert take_share(takes) > 0.5
+def test_parts_of_a_step_are_contiguous_and_balanced():
+    for lengths in ([5, 5, 5, 5], [100, 1, 1, 1], [7], [], [1, 1, 50, 1, 1, 40]):
+        parts = balanced_parts(lengths, 2)
+        assert [n for part in parts for n in lengths[part]] == lengths
+    assert balanced_parts([5, 5, 5, 5], 2) == [slice(0, 2), slice(2, 4)]
+    assert len(balanced_parts([7], 4)) == 4
 
 
 def test_schedule():

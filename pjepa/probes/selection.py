@@ -1,0 +1,128 @@
+"""Which snapshot becomes the encoder: the one whose features a linear probe reads best.
+
+The paper probes every 20 epochs and keeps the best (Sec. 4). Unlike the paper, the probe is fitted
+to convergence, so that the snapshot is judged and not the probe's schedule, and `holdout` scores
+on train groups that pretraining never saw, which leaves validation unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from pjepa.config.probe import LinearConfig
+from pjepa.config.select import SelectConfig
+from pjepa.errors import InputError
+from pjepa.features.encoded import encoded
+from pjepa.metrics.segmentation import segmentation_scores
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.probes.linear import LabelledTake, fit_converged
+from pjepa.progress import say
+from pjepa.streams.store import StreamReader
+from pjepa.takes.manifest import Classes
+from pjepa.work import file_sha256, fingerprint, read_json, write_json
+
+COMBINED = ("acc_bg", "acc", "edit", "f1_10", "f1_25", "f1_50")
+Labels = Mapping[str, np.ndarray]  # take id -> [T]
+
+
+@dataclass(frozen=True)
+class JudgedTakes:
+    """Take ids: the probe is fitted on `fit`, its L2 chosen on `tune`, its score is `scored`'s."""
+
+    fit: tuple[str, ...]
+    tune: tuple[str, ...]
+    scored: tuple[str, ...]
+
+
+def judged_takes(takes: pd.DataFrame, labels: Labels, by: str) -> JudgedTakes:
+    """Fit on train without hold-out, score on the hold-out or on val; labelled takes only.
+
+    L2 is chosen on the hold-out; where there is none, on val as well.
+    """
+    known = [bool((labels.get(take, np.zeros(0)) >= 0).any()) for take in takes["take_id"]]
+    table = takes[known]
+    train, held = table["split"] == "train", table["holdout"].astype(bool)
+    rows = {"train": train & ~held, "holdout": train & held, "val": table["split"] == "val"}
+    ids = {name: tuple(table.loc[chosen, "take_id"].astype(str)) for name, chosen in rows.items()}
+    for name in ("train", by):
+        if not ids[name]:
+            raise InputError(f"select.by {by}: no {name} take has labels; use select.by=last")
+    return JudgedTakes(ids["train"], ids["holdout"] or ids[by], ids[by])
+
+
+@dataclass(frozen=True)
+class Judge:
+    """All that scoring an encoder takes; the same for every snapshot."""
+
+    stream: StreamReader
+    labels: Labels
+    takes: JudgedTakes
+    classes: Classes
+    config: SelectConfig
+
+    def score(self, encoder: ProcedureEncoder) -> float:
+        """`select.metric` of a converged linear probe on the encoder's features."""
+        torch.set_num_threads(self.config.threads)
+        fit, tune = self._encoded(encoder, self.takes.fit), self._encoded(encoder, self.takes.tune)
+        linear = LinearConfig(l2=self.config.l2)
+        probe = fit_converged(fit, tune, len(self.classes.names), linear)
+        del fit
+        same = self.takes.scored == self.takes.tune
+        scored = tune if same else self._encoded(encoder, self.takes.scored)
+        metrics = segmentation_scores(
+            [take.labels for take in scored],
+            [probe.logits(take.features).argmax(1).numpy() for take in scored],
+            self.classes.background,
+        )
+        return selection_score(metrics, self.config.metric)
+
+    def _encoded(self, encoder: ProcedureEncoder, takes: Sequence[str]) -> list[LabelledTake]:
+        return [self._encoded_take(encoder, take) for take in takes]
+
+    def _encoded_take(self, encoder: ProcedureEncoder, take: str) -> LabelledTake:
+        features, labels = encoded(encoder, self.stream.read(take)), self.labels[take]
+        if len(features) != len(labels):
+            raise InputError(
+                f"take {take}: {len(features)} tokens but {len(labels)} labels; re-run both stages"
+            )
+        if not np.isfinite(features).all():
+            raise InputError(f"take {take}: the encoder's features are not finite")
+        return LabelledTake(features, labels.astype(np.int64))
+
+
+def selection_score(metrics: Mapping[str, float], metric: str) -> float:
+    """`acc` in percent, or `combined`, the authors' selection scalar: six scores of 0 to 1."""
+    if metric == "acc":
+        return metrics["acc"]
+    return sum(metrics[name] for name in COMBINED) / 100.0
+
+
+def snapshot_scores(snapshots: Sequence[Path], judge: Judge, work: Path) -> dict[int, float]:
+    """The score of every snapshot by epoch; those a killed run left in `work` are kept."""
+    scores: dict[int, float] = {}
+    for number, folder in enumerate(snapshots):
+        files = [folder / "model.safetensors", folder / "config.json"]
+        kept = work / f"{fingerprint([file_sha256(path) for path in files])}.json"
+        if not kept.exists():
+            encoder = ProcedureEncoder.from_pretrained(folder, judge.config.device)
+            write_json(kept, judge.score(encoder))
+        epoch = int(folder.name)
+        scores[epoch] = read_json(kept)
+        best = best_epoch(scores)
+        say(
+            f"select: {number + 1}/{len(snapshots)} snapshots, epoch {epoch}: "
+            f"{judge.config.metric} {scores[epoch]:.4g} on {judge.config.by} "
+            f"(best {scores[best]:.4g} at epoch {best})"
+        )
+    return scores
+
+
+def best_epoch(scores: Mapping[int, float]) -> int:
+    """The epoch of the highest score; of equal ones the latest, which has trained longest."""
+    return max(scores, key=lambda epoch: (scores[epoch], epoch))

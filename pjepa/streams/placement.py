@@ -1,0 +1,146 @@
+"""Which steps of a take become its tokens, and which segment holds each (Sec. 3.1).
+
+A token belongs to a segment when start <= time < end. Segments are counted in order of (start,
+end), so c(i) grows along the take whatever the order of the annotation file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pjepa.config.tokens import TokensConfig
+from pjepa.errors import InputError
+from pjepa.progress import say
+from pjepa.takes.manifest import VideoRow
+from pjepa.video.sampling import TIME_TOLERANCE, token_count, token_segments, token_times
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The tokens of a take in order; with `gaps: drop` or `overlap: duplicate` times may jump."""
+
+    step: np.ndarray  # [T] which step of the take's patches
+    segment: np.ndarray  # [T] c(i), -1 in a gap
+    swallowed: tuple[str, ...] = ()  # segments that overlap leaves nothing of
+    without_token: int = 0  # segments between two tokens or past the end
+    uncovered: int = 0  # tokens in an annotated segment that was ended early
+
+
+def placed_takes(
+    rows: list[VideoRow], boundaries: Mapping[str, np.ndarray], config: TokensConfig
+) -> dict[str, Placement]:
+    """The placement of every take; says what the annotations lost on the way."""
+    none = np.zeros((0, 2))
+    placed = {row.take_id: place(row, boundaries.get(row.take_id, none), config) for row in rows}
+    for take_id, found in placed.items():
+        if found.swallowed:
+            say(
+                f"tokens: take {take_id}: {', '.join(found.swallowed)} swallowed by the next "
+                "segment; tokens.overlap=duplicate keeps such"
+            )
+    without = sum(found.without_token for found in placed.values())
+    if without and config.overlap == "duplicate":
+        say(f"tokens: {without} segments hold no token and were given the nearest one")
+    elif without:
+        say(
+            f"tokens: {without} segments hold no token: they are shorter than 1/{config.fps:g} s "
+            "or past the end"
+        )
+    uncovered = sum(found.uncovered for found in placed.values())
+    if uncovered:
+        say(f"tokens: {uncovered} tokens lost their segment, which ends where the next begins")
+    return placed
+
+
+def place(row: VideoRow, boundaries: np.ndarray, config: TokensConfig) -> Placement:
+    """The tokens of one take whose segments [S, 2] may be unsorted, overlap or leave gaps."""
+    name = f"take {row.take_id}"
+    times = token_times(token_count(row.duration_s, config.fps), config.fps)
+    limits = in_time_order(_checked(boundaries, name))
+    if config.overlap == "fail":
+        _refuse_overlap(limits, name)
+    spans = np.searchsorted(times, limits, side="left")  # [S, 2] first and past the last step
+    empty = spans[:, 0] == spans[:, 1]
+    if config.overlap == "clip":
+        spans = _clipped(spans)
+    if config.overlap == "duplicate":
+        spans[empty] = _nearest(times, limits[empty])
+    swallowed = (spans[:, 0] == spans[:, 1]) & ~empty
+    step, segment = _laid_out(spans, len(times), config.gaps == "keep")
+    if not len(step):
+        raise InputError(
+            f"{name}: no token lies in an annotated segment, tokens.gaps=drop leaves nothing; "
+            "use tokens.gaps=keep or annotate the take"
+        )
+    before, after = (int((ids >= 0).sum()) for ids in (token_segments(times, limits), segment))
+    return Placement(
+        step,
+        segment,
+        tuple(_named(limits, k) for k in np.flatnonzero(swallowed).tolist()),
+        int(np.count_nonzero(empty)),
+        max(0, before - after),
+    )
+
+
+def in_time_order(boundaries: np.ndarray) -> np.ndarray:
+    """Segments [S, 2] by (start, end); equal ones keep their order."""
+    return boundaries[np.lexsort((boundaries[:, 1], boundaries[:, 0]))]
+
+
+def _checked(boundaries: np.ndarray, name: str) -> np.ndarray:
+    for start, end in boundaries:
+        if not (np.isfinite([start, end]).all() and start <= end):
+            raise InputError(
+                f"{name}: a segment from {start:g} to {end:g} s; expected numbers, the end after "
+                "the start; correct the annotation"
+            )
+    return boundaries
+
+
+def _refuse_overlap(limits: np.ndarray, name: str) -> None:
+    """An error that names the first two segments in order that overlap."""
+    for k in range(1, len(limits)):
+        longest = int(np.argmax(limits[:k, 1]))
+        if limits[k, 0] < limits[longest, 1] - TIME_TOLERANCE:
+            raise InputError(
+                f"{name}: {_named(limits, longest)} and {_named(limits, k)} overlap; correct the "
+                "annotation, or use tokens.overlap=clip or duplicate"
+            )
+
+
+def _clipped(spans: np.ndarray) -> np.ndarray:
+    """Every segment ended where the next one that holds a token begins, at the latest."""
+    ended = spans.copy()
+    held = np.flatnonzero(spans[:, 0] < spans[:, 1])
+    ended[held[:-1], 1] = np.minimum(spans[held[:-1], 1], spans[held[1:], 0])
+    return ended
+
+
+def _nearest(times: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """The step nearest to each segment's centre as a span [S, 2], as in the release."""
+    step = np.abs(times[None] - limits.mean(axis=1)[:, None]).argmin(axis=1)
+    return np.stack([step, step + 1], axis=1)
+
+
+def _laid_out(spans: np.ndarray, count: int, keep: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Step and segment of every token: segments in order, with the gaps between if kept."""
+    pieces: list[tuple[int, int, int]] = []
+    covered = 0
+    for number, (first, stop) in enumerate(spans.tolist()):
+        if keep and first > covered:
+            pieces.append((covered, first, -1))
+        pieces.append((first, stop, number))
+        covered = max(covered, stop)
+    if keep:
+        pieces.append((covered, count, -1))
+    steps = [np.arange(first, stop) for first, stop, _ in pieces]
+    numbers = [np.full(len(part), piece[2]) for part, piece in zip(steps, pieces, strict=True)]
+    none = np.zeros(0, np.int64)
+    return np.concatenate([none, *steps]), np.concatenate([none, *numbers]).astype(np.int32)
+
+
+def _named(limits: np.ndarray, row: int) -> str:
+    return f"segment {row} ({limits[row, 0]:.2f} to {limits[row, 1]:.2f} s)"

@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+
+from pjepa.errors import InputError
+from pjepa.features.encoded import encoded, encoder_provenance
+from pjepa.model.encoder import EncoderConfig, ProcedureEncoder
+from pjepa.streams.schema import Provenance, StreamInfo
+from pjepa.streams.segments import token_offsets
+from pjepa.streams.store import Take
+
+
+def config(**changes):
+    shape = {"d_in": 6, "width": 16, "depth": 1, "heads": 2, "block": 8, "found_max": 20}
+    return EncoderConfig(**{**shape, "attention": "clip_causal", **changes})
+
+
+def seen(upstream=None, **changes):
+    info = StreamInfo(source="x", fps=4.0, width=6, provenance=upstream or Provenance())
+    return encoder_provenance(info, config(**changes), longest_s=7.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "boundaries", "lookahead", "whole"),
+    [
+        ({}, "annotated", 8.0, False),
+        ({"segments": "found"}, "found", 6.0, False),
+        ({"segments": "fixed"}, "fixed", 3.0, False),
+        ({"segments": "ruptures"}, "found", None, True),
+        ({"attention": "block_causal", "positions": "1d"}, "none", 3.0, False),
+        ({"attention": "block_causal"}, "annotated", 3.0, False),
+        ({"attention": "token_causal", "positions": "none"}, "none", 1.0, False),
+        ({"attention": "bidirectional", "positions": "none"}, "none", None, True),
+        ({"input_norm": "take_center"}, "annotated", None, True),
+    ],
+)
+def test_provenance_says_what_the_encoder_saw(changes, boundaries, lookahead, whole):
+    found = seen(Provenance(lookahead_s=1.0), **changes)
+    assert found.boundaries_test == found.boundaries_train == boundaries
+    assert found.whole_take == whole
+    if lookahead is not None:
+        assert found.lookahead_s == lookahead
+
+
+def test_windows_inside_segments_add_nothing_but_annotations_stay_said():
+    inside = Provenance(
+        boundaries_train="annotated", boundaries_test="annotated", lookahead_s=2.0,
+        inside_segments=True,
+    )  # fmt: skip
+    assert seen(inside).lookahead_s == 7.0
+    free = seen(inside, segments="found")
+    assert free.boundaries_test == "annotated"
+    assert free.lookahead_s == 7.0
+
+
+def take(segment):
+    features = np.random.default_rng(0).normal(size=(len(segment), 6)).astype(np.float32)
+    times = np.arange(len(segment)) / 4
+    return Take("t7", features, times, segment, token_offsets(segment))
+
+
+def test_a_take_without_annotations_is_named_and_given_a_way_out():
+    encoder = ProcedureEncoder(config()).eval()
+    with pytest.raises(InputError, match=r"take t7: no annotated segments.*segments=fixed"):
+        encoded(encoder, take(np.full(9, -1, np.int32)))
+    fixed = ProcedureEncoder(config(segments="fixed")).eval()
+    assert encoded(fixed, take(np.full(9, -1, np.int32))).shape == (9, 16)

@@ -1,0 +1,126 @@
+"""The attentive probe sees its window and nothing else, and stitches chunks without a seam."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from pjepa.config.trained import AttentiveConfig
+from pjepa.probes.attentive import AttentiveProbe
+from pjepa.probes.temporal import Task
+
+WIDTH, CLASSES = 5, 3
+KINDS = ("causal", "chunk")
+
+
+def probe(kind: str = "causal", **changes: int) -> AttentiveProbe:
+    settings = {"window": 11, "chunk": 4, "width": 8, "heads": 2, **changes}
+    config = AttentiveConfig(chunk_attention=kind, **settings)  # type: ignore[arg-type]
+    torch.manual_seed(0)
+    made = AttentiveProbe(config, Task(WIDTH, CLASSES)).eval()
+    with torch.no_grad():
+        made.position.mul_(20)  # positions that matter
+    return made
+
+
+def features(count: int, seed: int = 0) -> Tensor:
+    return torch.randn(count, WIDTH, generator=torch.Generator().manual_seed(seed))
+
+
+def predicted(made: AttentiveProbe, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return made.predict(x, torch.zeros(len(x), dtype=torch.long))
+
+
+def slow_logits(made: AttentiveProbe, x: Tensor) -> Tensor:
+    """One token at a time: its chunk, its window, plain softmax attention, one layer."""
+    c, block = made.config, made.blocks[-1]
+    rows = []
+    for t in range(len(x)):
+        end = (t // c.chunk + 1) * c.chunk
+        last = t + 1 if c.chunk_attention == "causal" else min(end, len(x))
+        seen = range(max(0, end - c.window), last)
+        place = torch.tensor([i - (end - c.window) for i in seen])
+        h = made.project(x[list(seen)]) + made.position[place]  # [S, d]
+        own = h[list(seen).index(t)]
+        q = block.query(block.norm1(own)).view(c.heads, -1)
+        k, v = block.key_value(block.norm1(h)).view(len(h), 2, c.heads, -1).unbind(1)
+        out = []
+        for head in range(c.heads):
+            weight = (k[:, head] @ q[head] / q.shape[1] ** 0.5).softmax(0)
+            out.append(weight @ v[:, head])
+        own = own + block.proj(torch.cat(out))
+        own = own + block.mlp(block.norm2(own))
+        rows.append(made.head(made.norm(own)))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [1, 3, 4, 10, 30])
+def test_equals_one_token_at_a_time(kind: str, count: int) -> None:
+    made, x = probe(kind), features(count)
+    with torch.no_grad():
+        found = made(x, torch.zeros(count, dtype=torch.long))
+        torch.testing.assert_close(found, slow_logits(made, x), atol=1e-5, rtol=0)
+    torch.testing.assert_close(predicted(made, x), found.softmax(1), atol=1e-6, rtol=0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 40), st.data(), st.sampled_from(KINDS), st.integers(1, 2))
+def test_the_future_changes_nothing_before(
+    count: int, data: st.DataObject, kind: str, depth: int
+) -> None:
+    made, x = probe(kind, depth=depth), features(count)
+    cut = data.draw(st.integers(0, count - 1))
+    other = torch.cat([x[:cut], 100 * features(count - cut, 1)])
+    ends = made.sight.ends(np.zeros(count, np.int64))
+    untouched = torch.from_numpy(ends <= cut)  # predictions that may not depend on the change
+    same = predicted(made, x)[untouched]
+    assert torch.equal(same, predicted(made, other)[untouched])
+    assert len(same) == (cut if kind == "causal" else cut // 4 * 4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_left_the_window_is_forgotten(kind: str) -> None:
+    made, x = probe(kind), features(30)
+    other = x.clone()
+    other[:16] = 9.0
+    before, after = predicted(made, x), predicted(made, other)
+    # The chunk 24..27 sees 17..27, the chunk 20..23 sees 13..23.
+    assert torch.equal(before[24:], after[24:])
+    assert not torch.allclose(before[20:24], after[20:24])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_newest_tokens_of_prefixes(kind: str) -> None:
+    made, x = probe(kind), features(23)
+    place = torch.zeros(23, dtype=torch.long)
+    spans = [(0, 3), (3, 9), (9, 10), (10, 23)]
+    with torch.no_grad():
+        found = list(made.predict_newest(x, place, spans))
+    for (start, end), part in zip(spans, found, strict=True):
+        torch.testing.assert_close(part, predicted(made, x[:end])[start:], atol=1e-6, rtol=0)
+
+
+def test_a_chunk_looks_ahead_and_says_so() -> None:
+    assert probe("causal").sight.ends(np.zeros(6, np.int64)).tolist() == [1, 2, 3, 4, 5, 6]
+    assert probe("chunk").sight.ends(np.zeros(6, np.int64)).tolist() == [4, 4, 4, 4, 6, 6]
+
+
+def test_unknown_tokens_do_not_count_in_the_loss() -> None:
+    made, x = probe(), features(6)
+    logits = made(x, torch.zeros(6, dtype=torch.long))
+    labels = torch.tensor([0, 1, -1, 2, -1, 0])
+    known = labels >= 0
+    expected = torch.nn.functional.cross_entropy(logits[known], labels[known])
+    torch.testing.assert_close(made.loss(logits, labels), expected)
+    assert made.loss(logits, torch.full((6,), -1)).item() == 0.0
+
+
+def test_impossible_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="chunk 8 does not fit in window 4"):
+        AttentiveConfig(window=4, chunk=8)
+    with pytest.raises(ValueError, match="heads 3 does not divide width 8"):
+        AttentiveConfig(width=8, heads=3)

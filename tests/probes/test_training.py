@@ -1,0 +1,201 @@
+"""One training loop: it learns, resumes to the same bytes, and chooses on nobody else."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pjepa.config.probe import ProbeCommonConfig
+from pjepa.config.trained import AttentiveConfig, ForegroundConfig, TrainedConfig
+from pjepa.errors import InputError
+from pjepa.probes import training
+from pjepa.probes.registry import KINDS, load_probe
+from pjepa.probes.temporal import Task, TrainedProbe
+from pjepa.probes.trained import fit_trained
+from pjepa.probes.training import ProbeTake, epoch_rate, take_seed
+
+WIDTH, CLASSES = 6, 4
+TASK = Task(WIDTH, CLASSES, background=0)
+COMMON = ProbeCommonConfig(threads=1, input_norm="standardize")
+SMALL: dict[str, TrainedConfig] = {
+    "foreground": ForegroundConfig(epochs=6, lr=0.05, milestones=(4,)),
+    "attentive": AttentiveConfig(
+        epochs=6, lr=0.01, milestones=(4,), window=12, chunk=4, width=16, heads=2
+    ),
+}
+
+
+def takes(count: int, seed: int = 0, noise: float = 0.3) -> list[ProbeTake]:
+    random = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).normal(size=(CLASSES, WIDTH)) * 2
+    found = []
+    for number in range(count):
+        labels = np.repeat(random.integers(0, CLASSES, 6), 5)
+        features = (centres[labels] + noise * random.normal(size=(30, WIDTH))).astype(np.float16)
+        found.append(ProbeTake(f"s{seed} t{number}", features, np.arange(30) // 5, labels))
+    return found
+
+
+def fitted(
+    kind: str,
+    shown: list[ProbeTake] | None = None,
+    choose: list[ProbeTake] | None = None,
+    seed: int = 0,
+    state: Path | None = None,
+    tick: training.Tick = lambda *_: None,
+    **changes: object,
+) -> TrainedProbe:
+    config = SMALL[kind].model_copy(update=changes)
+    shown = takes(8) if shown is None else shown
+    choose = takes(2, 1) if choose is None else choose
+    return fit_trained(kind, config, shown, choose, TASK, COMMON, seed, state, tick)
+
+
+def accuracy(probe: TrainedProbe, on: list[ProbeTake]) -> float:
+    hits = [
+        (probe.predict(t.features.astype(np.float32), t.segments).argmax(1) == t.labels).mean()
+        for t in on
+    ]
+    return 100 * float(np.mean(hits))
+
+
+def weights(probe: TrainedProbe) -> dict[str, torch.Tensor]:
+    return probe.module.state_dict()
+
+
+def same(a: TrainedProbe, b: TrainedProbe) -> bool:
+    pairs = zip(weights(a).items(), weights(b).items(), strict=True)
+    return all(k == j and torch.equal(v, w) for (k, v), (j, w) in pairs)
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_separable_data_are_learned(kind: str) -> None:
+    assert accuracy(fitted(kind), takes(5, 2)) > 95
+
+
+@pytest.mark.parametrize("kind", SMALL)
+@pytest.mark.parametrize("stop", [1, 4])
+def test_a_killed_training_ends_in_the_same_bytes(
+    kind: str, stop: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(training, "SAVE_SHARE", 1e9)
+    done = []
+
+    def killed(count: int, note: str, resumed: bool) -> None:
+        done.append(count)
+        if sum(done) == stop:
+            raise KeyboardInterrupt
+
+    state = tmp_path / "state.pt"
+    with pytest.raises(KeyboardInterrupt):
+        fitted(kind, state=state, tick=killed)
+    ticks: list[tuple[int, bool]] = []
+    resumed = fitted(kind, state=state, tick=lambda n, note, old: ticks.append((n, old)))
+    assert ticks[0] == (stop, True)
+    assert len(ticks) == 1 + 6 - stop
+    whole = fitted(kind)
+    assert same(resumed, whole)
+    assert resumed.details == whole.details
+    finished = fitted(kind, state=state, tick=lambda n, note, old: ticks.append((n, old)))
+    assert ticks[-1] == (6, True)  # nothing was left to do
+    assert same(finished, whole)
+
+
+def test_randomness_is_keyed_by_take_not_by_place() -> None:
+    assert take_seed(0, 1, "a") == take_seed(0, 1, "a")
+    keys = {take_seed(s, e, t) for s in range(3) for e in range(3) for t in ("a", "b")}
+    assert len(keys) == 18
+    assert max(keys) < 2**63
+    torch.manual_seed(123)
+    first = fitted("attentive")
+    torch.manual_seed(7)
+    np.random.seed(7)  # noqa: NPY002
+    assert same(first, fitted("attentive"))
+    assert not same(first, fitted("attentive", seed=1))
+
+
+def test_the_best_epoch_is_kept_not_the_last() -> None:
+    probe = fitted("attentive", lr=3.0)  # diverges: an early epoch is best
+    history = [entry["score"] for entry in probe.details["history"]]
+    assert probe.details["epoch"] == 1 + int(np.argmax(history))
+    last = fitted("attentive", choose=[])
+    assert last.details["epoch"] == 6
+    assert all(set(entry) == {"loss"} for entry in last.details["history"])
+
+
+def test_choosing_takes_choose_and_nothing_else() -> None:
+    random = np.random.default_rng(0)
+    scrambled = [
+        dataclasses.replace(take, labels=random.integers(0, CLASSES, 30)) for take in takes(2, 1)
+    ]
+    plain, other = fitted("attentive"), fitted("attentive", choose=scrambled)
+    losses = [[entry["loss"] for entry in p.details["history"]] for p in (plain, other)]
+    assert losses[0] == losses[1]
+
+
+def test_unknown_labels_and_batches() -> None:
+    padded = [
+        dataclasses.replace(take, labels=np.where(np.arange(30) < 5, -1, take.labels))
+        for take in takes(8)
+    ]
+    blank = dataclasses.replace(takes(1, 9)[0], labels=np.full(30, -1))
+    for kind in SMALL:
+        assert accuracy(fitted(kind, shown=[*padded, blank], batch_takes=3), takes(5, 2)) > 90
+
+
+def test_a_mean_over_takes_is_one_step() -> None:
+    """Two takes in one step move the weights as their mean loss does."""
+    first = fitted("foreground", takes(2), epochs=1, batch_takes=2, optimizer="adam")
+    steps = fitted("foreground", takes(2), epochs=1, batch_takes=1, optimizer="adam")
+    assert not same(first, steps)
+    single = fitted("foreground", takes(1), epochs=1, batch_takes=1)
+    assert same(single, fitted("foreground", takes(1), epochs=1, batch_takes=5))
+
+
+def test_gradients_are_clipped() -> None:
+    start = fitted("foreground", epochs=1, lr=1e-30)
+    tight = fitted("foreground", epochs=1, clip_grad=1e-12, optimizer="adam", lr=1e-3)
+    loose = fitted("foreground", epochs=1, optimizer="adam", lr=1e-3)
+    moved = [(weights(p)["activity_fc.weight"] - weights(start)["activity_fc.weight"]).abs().max()
+             for p in (tight, loose)]  # fmt: skip
+    assert moved[0] < moved[1] / 10
+
+
+def test_learning_rates() -> None:
+    step = TrainedConfig(lr=1.0, milestones=(5, 15), gamma=0.1)
+    assert [round(epoch_rate(step, e), 4) for e in (0, 4, 5, 14, 15)] == [1, 1, 0.1, 0.1, 0.01]
+    cosine = TrainedConfig(
+        lr=2.5e-4, schedule="cosine", epochs=120, constant_epochs=15, lr_min=5e-5
+    )
+    rates = [epoch_rate(cosine, e) for e in (0, 15, 67, 119)]
+    assert rates[:2] == [2.5e-4, 2.5e-4]
+    assert rates[2] == pytest.approx(1.5e-4, rel=0.02)
+    assert rates[3] == pytest.approx(5e-5, rel=0.01)
+
+
+def test_a_diverging_loss_is_named() -> None:
+    broken = takes(3)
+    broken[1].features[:] = np.inf
+    plain = COMMON.model_copy(update={"input_norm": "none"})
+    with pytest.raises(InputError, match="take s0 t1: the probe's loss is not finite in epoch 1"):
+        fit_trained(
+            "foreground", SMALL["foreground"], broken, [], TASK, plain, 0, None, lambda *_: None
+        )
+
+
+def test_every_kind_is_stored_and_loaded(tmp_path: Path) -> None:
+    x, segments = takes(1)[0].features.astype(np.float32), takes(1)[0].segments
+    for kind in SMALL:
+        probe = fitted(kind, epochs=2)
+        probe.save(tmp_path / kind)
+        loaded = load_probe(tmp_path / kind)
+        np.testing.assert_array_equal(loaded.predict(x, segments), probe.predict(x, segments))
+        assert loaded.details == probe.details
+        assert loaded.sight == probe.sight
+        (tmp_path / kind / "config.json").write_text('{"kind": "other"}')
+        with pytest.raises(InputError, match="unknown kind of probe 'other'"):
+            load_probe(tmp_path / kind)
+    assert set(SMALL) <= set(KINDS)

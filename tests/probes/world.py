@@ -1,0 +1,57 @@
+"""A small world for cells: 14 takes, four classes, features that show them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from pjepa.config.probe import LinearConfig, PaperFitConfig, ProbeCommonConfig
+from pjepa.probes.cell import CellInputs
+from pjepa.streams.schema import Provenance, StreamInfo
+from pjepa.streams.store import StreamWriter, Take, write_labels
+from pjepa.takes.manifest import TAKES, Classes, write_classes, write_table
+
+COMMON = ProbeCommonConfig(bootstrap=50, threads=1)
+LINEAR = LinearConfig(l2=(1e-1, 1e-2), paper=PaperFitConfig(epochs=2))
+NAMES = ("idle", 'turn "on", slowly', "place\npart", "=1+1")
+WIDTH, FPS = 6, 4.0
+
+
+def takes_rows() -> list[dict]:
+    splits = ["train"] * 8 + ["val"] * 2 + ["test"] * 4
+    return [
+        {"take_id": f"take {i}", "dataset": "d", "split": split, "holdout": i in (6, 7)}
+        | {
+            "task": "t",
+            "recording": f"r{i}",
+            "participant": "p",
+            "view": "v",
+            "group": f"g{i // 2}",
+        }
+        for i, split in enumerate(splits)
+    ]
+
+
+def world(folder: Path, variants: int = 1, test_labels: bool = True) -> CellInputs:
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(len(NAMES), WIDTH))
+    labels, streams = [], []
+    for row in takes_rows():
+        label = np.repeat(random.integers(0, len(NAMES), 8), 5)
+        label[:2] = -1
+        if row["split"] == "test" and not test_labels:
+            label[:] = -1
+        labels.append((row["take_id"], np.arange(40) / FPS, label))
+    for variant in range(variants):
+        name = "stream.parquet" if variants == 1 else f"{variant}/stream.parquet"
+        info = StreamInfo(source="test", fps=FPS, width=WIDTH, provenance=Provenance(lookahead_s=2))
+        noise = np.random.default_rng(variant)
+        with StreamWriter(folder / name, info) as writer:
+            for take, times, label in labels:
+                features = centres[label] + noise.normal(size=(40, WIDTH))
+                writer.write(Take(take, features, times, np.arange(40) // 5, np.arange(40) % 5))
+        streams.append(folder / name)
+    write_labels(folder / "labels.parquet", labels)
+    write_table(folder / "takes.parquet", takes_rows(), TAKES)
+    write_classes(folder / "classes.json", Classes(NAMES, 0))
+    tables = (folder / f"{name}" for name in ("labels.parquet", "takes.parquet", "classes.json"))
+    return CellInputs(streams, *tables)

@@ -1,0 +1,85 @@
+"""Segment coordinates, and the one entry that says which segments attention uses."""
+
+from itertools import groupby
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pjepa.errors import InputError
+from pjepa.metrics.runs import label_runs
+from pjepa.runs import runs
+from pjepa.streams.found import FoundConfig, FoundParameters, found_segments
+from pjepa.streams.offline import ruptures_segments
+from pjepa.streams.rule import SegmentRule, segment_threshold, take_segments
+from pjepa.streams.segments import attention_segments
+
+IDS = st.lists(st.integers(-1, 3), max_size=40)
+FOUND = FoundParameters(FoundConfig(8, 20), 1.5, np.ones(4))
+
+
+def noise(count: int, width: int = 4, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
+
+
+@given(IDS)
+def test_runs_are_the_groups_of_equal_neighbours(ids: list[int]) -> None:
+    starts, lengths = runs(np.array(ids, np.int64))
+    groups = [(key, len(list(part))) for key, part in groupby(ids)]
+    assert lengths.tolist() == [length for _, length in groups]
+    assert starts.tolist() == np.cumsum([0, *lengths])[:-1].tolist()
+    found = label_runs(np.array(ids, np.int64))
+    assert found.labels.tolist() == [key for key, _ in groups]
+    assert found.ends.tolist() == (starts + lengths).tolist()
+    assert len(found.of_frame) == len(ids)
+
+
+def test_annotated_segments_are_the_streams_own_with_gaps_between() -> None:
+    segment = np.array([-1, 0, 0, -1, -1, 2, 3])
+    found = take_segments(noise(7), segment, SegmentRule())
+    assert found.tolist() == [0, 1, 1, 2, 2, 3, 4]
+    np.testing.assert_array_equal(found, attention_segments(segment))
+
+
+@pytest.mark.parametrize("segment", [None, np.full(5, -1), np.zeros(0, np.int64)])
+def test_a_take_without_annotations_is_named_not_made_bidirectional(
+    segment: np.ndarray | None,
+) -> None:
+    with pytest.raises(InputError, match=r"take x: .*attention=block_causal pjepa.segments=fixed"):
+        take_segments(noise(5), segment, SegmentRule("annotated"), "take x")
+
+
+def test_other_kinds_need_no_annotation_and_ignore_one() -> None:
+    features = noise(50)
+    fixed = SegmentRule("fixed", block=20)
+    assert np.bincount(take_segments(features, None, fixed)).tolist() == [20, 20, 10]
+    for kind, function in (("found", found_segments), ("ruptures", ruptures_segments)):
+        rule = SegmentRule(kind, found=FOUND)  # type: ignore[arg-type]
+        expected = function(features, FOUND)
+        for annotated in (None, np.arange(50)):
+            found = take_segments(features, annotated, rule)
+            np.testing.assert_array_equal(found, expected)
+            assert found.dtype == np.int64
+
+
+@pytest.mark.parametrize("kind", ["found", "ruptures"])
+def test_a_rule_without_a_threshold_says_so(kind: str) -> None:
+    with pytest.raises(InputError, match="need a threshold"):
+        take_segments(noise(5), None, SegmentRule(kind))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["annotated", "fixed", "found", "ruptures"])
+def test_every_kind_takes_any_length(kind: str) -> None:
+    rule = SegmentRule(kind, 3, FOUND)  # type: ignore[arg-type]
+    for count in (1, 2, 9):
+        found = take_segments(noise(count), np.zeros(count, np.int64), rule)
+        assert found[0] == 0
+        assert set(np.diff(found)) <= {0, 1}
+
+
+def test_only_detectors_have_a_threshold() -> None:
+    takes, std = [noise(200)], np.ones(4)
+    for kind, used in (("annotated", 0), ("fixed", 0), ("found", 1), ("ruptures", 1)):
+        threshold = segment_threshold(takes, FOUND.config, std, kind)  # type: ignore[arg-type]
+        assert (threshold > 0) == used

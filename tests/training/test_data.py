@@ -1,0 +1,160 @@
+import numpy as np
+import pytest
+import torch
+
+from pjepa.errors import InputError
+from pjepa.runs import runs
+from pjepa.streams.schema import StreamInfo
+from pjepa.streams.segments import token_offsets
+from pjepa.streams.store import StreamReader, StreamWriter, Take
+from pjepa.training.data import (
+    epoch_steps,
+    forward_passes,
+    pack,
+    packed_steps,
+    read_training_takes,
+    take_share,
+    token_statistics,
+    view,
+)
+from pjepa.training.prefetch import Prefetch
+
+
+def with_values(config, **changes):
+    return config.model_copy(update=changes)
+
+
+def test_masks_do_not_depend_on_batches(takes, config):
+    def masks(budget):
+        found = {}
+        wanted = with_values(config, batch_tokens=budget, seed=7, mask_ratio=0.6)
+        for (batch,) in packed_steps(epoch_steps(takes, 3, wanted), 3, wanted, 8):
+            parts = torch.split(batch.target, list(batch.layout.take_lengths))
+            firsts = torch.split(batch.features, list(batch.layout.take_lengths))
+            found.update({tuple(f[0].tolist()): p for f, p in zip(firsts, parts, strict=True)})
+        return found
+
+    one, many = masks(1), masks(10_000)
+    assert len(one) == len(takes)
+    assert one.keys() == many.keys()
+    assert all(torch.equal(one[key], many[key]) for key in one)
+
+
+def test_passes_keep_to_their_budget_and_lose_nothing(takes, config):
+    views = [view(take, 0, config) for take in takes]
+    for changes in ({"batch_tokens": 70}, {"batch_takes": 2, "batch_tokens": 10_000}):
+        passes = forward_passes(views, with_values(config, **changes))
+        assert [v for part in passes for v in part] == views
+        limit = changes.get("batch_takes", 99)
+        assert all(len(p) <= limit for p in passes)
+        budget = changes["batch_tokens"]
+        assert all(sum(map(len, p)) <= budget or len(p) == 1 for p in passes)
+
+
+def test_a_step_accumulates_passes(takes, config):
+    config = with_values(config, batch_takes=1, accumulate=4)
+    steps = epoch_steps(takes, 0, config)
+    assert [len(step) for step in steps] == [4, 2]
+    assert [len(batches) for batches in packed_steps(steps, 0, config, 8)] == [4, 2]
+
+
+def test_windows_show_whole_segments_from_zero(takes, config):
+    config = with_values(config, max_segments=2)
+    seen = set()
+    for epoch in range(30):
+        shown = view(takes[0], epoch, config)
+        segment = shown.segment()
+        assert segment[0] == 0
+        assert len(np.unique(segment)) == 2
+        assert np.array_equal(shown.offset(), token_offsets(segment))
+        assert np.array_equal(shown.features(), takes[0].features[shown.keep].astype(np.float32))
+        seen.add(int(shown.keep[0]))
+    assert len(seen) == len(np.unique(takes[0].segment)) - 1
+
+
+def test_runs_are_cut_and_crops_keep_their_offsets(takes, config):
+    cut = view(takes[0], 0, with_values(config, max_run=3))
+    _, lengths = runs(cut.segment())
+    assert lengths.max() == 3
+    assert len(lengths) == len(np.unique(takes[0].segment))
+    crop = view(takes[0], 0, with_values(config, crop_tokens=5))
+    assert np.array_equal(np.diff(crop.keep), np.ones(4))
+    assert np.array_equal(crop.offset(), token_offsets(takes[0].segment)[crop.keep])
+
+
+def test_the_same_epoch_shows_the_same_window(takes, config):
+    config = with_values(config, crop_tokens=6)
+    assert np.array_equal(view(takes[1], 4, config).keep, view(takes[1], 4, config).keep)
+
+
+def test_nothing_to_pack_is_an_empty_batch(config):
+    batch = pack([], 0, config, 8)
+    assert batch.features.shape == (0, 8)
+    assert batch.target.dtype == torch.bool
+
+
+def test_statistics_and_style_share(takes):
+    stacked = np.concatenate([t.features.astype(np.float64) for t in takes])
+    mean, std = token_statistics(takes)
+    np.testing.assert_allclose(mean, stacked.mean(axis=0))
+    np.testing.assert_allclose(std, stacked.std(axis=0))
+    assert take_share(takes) > 0.5
+
+
+@pytest.fixture
+def stream(tmp_path):
+    rng = np.random.default_rng(0)
+    with StreamWriter(tmp_path / "s.parquet", StreamInfo(source="x", fps=4, width=4)) as writer:
+        for number, count in enumerate((9, 1, 5)):
+            segment = np.zeros(count, np.int32)
+            features = rng.normal(size=(count, 4))
+            times = np.arange(count) / 4
+            writer.write(Take(f"t{number}", features, times, segment, token_offsets(segment)))
+    return StreamReader(tmp_path / "s.parquet")
+
+
+def test_the_copy_is_the_stream_and_short_takes_are_counted(stream, tmp_path, capsys):
+    takes = read_training_takes(stream, {"t0", "t1", "t2"}, tmp_path / "copy.arrow")
+    assert [(t.number, t.take_id) for t in takes] == [(0, "t0"), (2, "t2")]
+    for take in takes:
+        assert take.features.dtype == np.float16
+        assert np.array_equal(take.features, stream.read(take.take_id).features)
+    assert "1 takes of fewer than 2 tokens" in capsys.readouterr().err
+
+
+def test_an_empty_split_is_one_line(stream, tmp_path):
+    with pytest.raises(InputError, match="no take to pretrain on"):
+        read_training_takes(stream, set(), tmp_path / "copy.arrow")
+
+
+def test_a_take_that_is_not_finite_is_named(stream, tmp_path, monkeypatch):
+    whole = stream.read
+
+    def poisoned(take_id):
+        take = whole(take_id)
+        return take.with_features(take.features * (np.inf if take_id == "t2" else 1))
+
+    monkeypatch.setattr(stream, "read", poisoned)
+    with pytest.raises(InputError, match="take t2 has features that are not finite"):
+        read_training_takes(stream, {"t0", "t2"}, tmp_path / "copy.arrow")
+    assert not list(tmp_path.glob("*.arrow"))
+
+
+def test_prefetch_keeps_order_and_passes_errors_on():
+    def items():
+        yield from range(5)
+        raise InputError("bad take")
+
+    with Prefetch(items()) as ready:
+        found = iter(ready)
+        assert [next(found) for _ in range(5)] == [0, 1, 2, 3, 4]
+        with pytest.raises(InputError, match="bad take"):
+            next(found)
+
+
+def test_prefetch_ends_when_left_early():
+    with Prefetch(iter(range(1000))) as ready:
+        for item in ready:
+            if item == 3:
+                break
+    assert not ready.thread.is_alive()
