@@ -5,10 +5,10 @@ from pjepa.config.cells import CellsConfig
 from pjepa.config.probe import LinearConfig, ProbeCommonConfig
 from pjepa.config.report import ReportConfig
 from pjepa.config.section import read_section
-from pjepa.metrics.segmentation import METRICS
+from pjepa.report.marks import with_mark
 from pjepa.report.proof import PRIMITIVE_READERS, demo_numbers, primitive_accuracy, proof_claims
 from pjepa.report.results import read_results
-from pjepa.report.tables import claim_line, headline_rows, metrics_json
+from pjepa.report.tables import claim_line, headline_rows, metric_names, metrics_json
 from pjepa.report.terminal import print_table
 from pjepa.report.write import write_report
 from pjepa.stage import stage_main
@@ -18,9 +18,9 @@ from pjepa.work import write_json
 
 def run() -> None:
     """Writes results/report/ and results/metrics.json, and prints what they say."""
-    cells, config = read_section(CellsConfig, "cells"), read_section(ReportConfig, "report")
-    results = read_results(cells.probes, cells.representations, paths.cell, config)
-    demo = demo_numbers(results, paths.DEMO_CEILINGS, primitives(cells.representations))
+    listed, config = read_section(CellsConfig, "cells"), read_section(ReportConfig, "report")
+    results = read_results(listed.probes, listed.representations, paths.cell, config)
+    demo = demo_numbers(results, paths.DEMO_CEILINGS, primitives(listed.representations))
     write_report(
         results,
         demo,
@@ -31,8 +31,10 @@ def run() -> None:
     )
     write_json(paths.METRICS, metrics_json(results, demo))
     for probe in results.probes:
-        title = f"{probe} probe on {results.cells[0].split}, percent"
-        print_table(title, ["representation", *METRICS], headline_rows(results, probe))
+        cells = results.of_probe(probe)
+        title = with_mark(f"{probe} probe on {cells[0].split}, percent", cells)
+        header = ["representation", *metric_names(cells)]
+        print_table(title, header, headline_rows(results, probe))
     if demo is not None:
         print(f"ceilings of acc: appearance {demo.appearance:.1f}, history {demo.history:.1f}")
         for claim in proof_claims(results, demo):

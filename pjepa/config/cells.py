@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from pydantic import field_validator
+from pydantic import ValidationInfo, field_validator
 
 from pjepa.config.section import Section
 
 CONTROLS = ("raw", "smooth", "segment_mean", "history", "time")
 ENCODED = ("pjepa", "pjepa_segment", "random")
-PROBES = ("linear",)
+PROBES = ("linear", "foreground", "attentive", "ltcontext", "ltcausal", "fact")
+KNOWN = {"probes": PROBES, "representations": CONTROLS + ENCODED}
 
 
 class CellsConfig(Section):
     """Every probe runs on every representation listed."""
 
-    probes: tuple[str, ...] = PROBES
+    probes: tuple[str, ...] = ("linear",)
     representations: tuple[str, ...] = CONTROLS + ENCODED
 
     @field_validator("probes", "representations")
     @classmethod
-    def known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        unknown = [item for item in value if item not in PROBES + CONTROLS + ENCODED]
-        if unknown or len(set(value)) != len(value):
-            raise ValueError(f"unknown or repeated: {', '.join(unknown) or ', '.join(value)}")
+    def known(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        known = KNOWN[str(info.field_name)]
+        unknown = [item for item in value if item not in known]
+        if unknown:
+            raise ValueError(f"unknown: {', '.join(unknown)}; known: {', '.join(known)}")
+        if len(set(value)) != len(value):
+            raise ValueError(f"repeated: {', '.join(value)}")
         return value

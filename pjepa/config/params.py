@@ -19,12 +19,24 @@ from pjepa.config.report import ReportConfig
 from pjepa.config.section import Section, one_line, read_params
 from pjepa.config.select import SelectConfig
 from pjepa.config.tokens import TokensConfig
+from pjepa.config.trained import (
+    AttentiveConfig,
+    FactProbeConfig,
+    ForegroundConfig,
+    LTCausalProbeConfig,
+    LTContextProbeConfig,
+)
 from pjepa.errors import InputError
 
 
 class ProbeSections(Section):
     common: ProbeCommonConfig = ProbeCommonConfig()
     linear: LinearConfig = LinearConfig()
+    foreground: ForegroundConfig = ForegroundConfig()
+    attentive: AttentiveConfig = AttentiveConfig()
+    ltcontext: LTContextProbeConfig = LTContextProbeConfig()
+    ltcausal: LTCausalProbeConfig = LTCausalProbeConfig()
+    fact: FactProbeConfig = FactProbeConfig()
 
 
 class Params(Section):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pjepa.errors import InputError
-from pjepa.metrics.segmentation import METRICS, TakeStatistics, scores
+from pjepa.metrics.segmentation import TakeStatistics, scores
 
 Statistics = Mapping[str, TakeStatistics]  # by take id
 Values = NDArray[np.float64]
@@ -42,10 +42,22 @@ def interval(
     convention: str = "release",
 ) -> Interval:
     """Return the interval of one metric; several variants are averaged within each resample."""
+    return _named(intervals(stats, groups, resamples, seed, convention), metric)
+
+
+def intervals(
+    stats: Statistics | Sequence[Statistics],
+    groups: Mapping[str, str],
+    resamples: int,
+    seed: int,
+    convention: str = "release",
+) -> dict[str, Interval]:
+    """Return the interval of every metric, all on the same resamples."""
     variants = _variants(stats)
     takes = _common_takes(variants, groups)
     weights = _group_weights([groups[take] for take in takes], resamples, seed)
-    return _summary(_means(variants, takes, metric, convention, weights))
+    means = _means(variants, takes, convention, weights)
+    return {name: _summary(values) for name, values in means.items()}
 
 
 def difference_interval(
@@ -58,11 +70,30 @@ def difference_interval(
     convention: str = "release",
 ) -> Interval:
     """Return the interval of a - b, both scored on the same resampled groups."""
+    return _named(difference_intervals(a, b, groups, resamples, seed, convention), metric)
+
+
+def difference_intervals(
+    a: Statistics | Sequence[Statistics],
+    b: Statistics | Sequence[Statistics],
+    groups: Mapping[str, str],
+    resamples: int,
+    seed: int,
+    convention: str = "release",
+) -> dict[str, Interval]:
+    """Return the interval of a - b for every metric that both have."""
     first, second = _variants(a), _variants(b)
     takes = _common_takes([*first, *second], groups)
     weights = _group_weights([groups[take] for take in takes], resamples, seed)
-    ours = _means(first, takes, metric, convention, weights)
-    return _summary(ours - _means(second, takes, metric, convention, weights))
+    ours = _means(first, takes, convention, weights)
+    theirs = _means(second, takes, convention, weights)
+    return {name: _summary(ours[name] - theirs[name]) for name in ours if name in theirs}
+
+
+def _named(found: Mapping[str, Interval], metric: str) -> Interval:
+    if metric not in found:
+        raise InputError(f"unknown metric {metric!r}: use one of {', '.join(found)}")
+    return found[metric]
 
 
 def _variants(stats: Statistics | Sequence[Statistics]) -> list[Statistics]:
@@ -93,20 +124,12 @@ def _group_weights(groups: Sequence[str], resamples: int, seed: int) -> Values:
 
 
 def _means(
-    variants: Sequence[Statistics],
-    takes: Sequence[str],
-    metric: str,
-    convention: str,
-    weights: Values,
-) -> Values:
-    """Return the metric per row of weights, averaged over variants."""
-    if metric not in METRICS:
-        raise InputError(f"unknown metric {metric!r}: use one of {', '.join(METRICS)}")
-    rows = [
-        scores([variant[take] for take in takes], convention, weights)[metric]
-        for variant in variants
-    ]
-    return np.mean(rows, axis=0, dtype=np.float64)
+    variants: Sequence[Statistics], takes: Sequence[str], convention: str, weights: Values
+) -> dict[str, Values]:
+    """Return every metric per row of weights, averaged over variants."""
+    rows = [scores([variant[take] for take in takes], convention, weights) for variant in variants]
+    names = [name for name in rows[0] if all(name in row for row in rows)]
+    return {name: np.mean([row[name] for row in rows], axis=0, dtype=np.float64) for name in names}
 
 
 def _summary(values: Values) -> Interval:

@@ -6,6 +6,7 @@ summed over takes.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,12 +42,15 @@ def class_scores(counts: NDArray[np.int64], background: int | None = None) -> Cl
     hits = np.diag(counts)[kept].astype(np.float64)
     true, predicted = counts.sum(1)[kept], counts[:, :-1].sum(0)[kept]
     return ClassScores(
-        _mean_percent(hits, true),
-        _mean_percent(hits, true + predicted - hits),
-        _mean_percent(2 * hits, true + predicted),
+        float(mean_percent(hits, true)),
+        float(mean_percent(hits, true + predicted - hits)),
+        float(mean_percent(2 * hits, true + predicted)),
     )
 
 
-def _mean_percent(part: NDArray[np.float64], whole: NDArray[np.float64]) -> float:
+def mean_percent(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the mean of part / whole in percent over the last axis, where `whole` is not 0."""
     present = whole > 0
-    return float(100.0 * np.mean(part[present] / whole[present])) if present.any() else 100.0
+    ratio = np.where(present, part / np.where(present, whole, 1), 0.0)
+    count = present.sum(-1)
+    return np.where(count > 0, 100.0 * ratio.sum(-1) / np.maximum(count, 1), 100.0)

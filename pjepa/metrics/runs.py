@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pjepa.runs import runs
+
 Labels = NDArray[np.int64]
 
 THRESHOLDS = {"f1_10": 0.10, "f1_25": 0.25, "f1_50": 0.50}
@@ -26,10 +28,9 @@ class Runs:
 
 def label_runs(labels: Labels) -> Runs:
     """Return the runs of `labels` in temporal order; unknown runs are included."""
-    changes = np.flatnonzero(labels[1:] != labels[:-1]) + 1
-    starts = np.concatenate([np.zeros(min(len(labels), 1), np.int64), changes])
-    ends = np.append(starts[1:], len(labels)) if len(labels) else starts
-    return Runs(labels[starts], starts, ends, np.repeat(np.arange(len(starts)), ends - starts))
+    starts, lengths = runs(labels)
+    of_frame = np.repeat(np.arange(len(starts)), lengths)
+    return Runs(labels[starts], starts, starts + lengths, of_frame)
 
 
 def edit_distance(first: Sequence[int], second: Sequence[int]) -> int:

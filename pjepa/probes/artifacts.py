@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pjepa.metrics.runs import label_runs
-from pjepa.probes.fit import FitResult, Labels, Prediction
+from pjepa.probes.fit import FitResult, Prediction
+from pjepa.probes.roles import Labels
+from pjepa.probes.spans import label_spans
 from pjepa.streams.store import StreamReader
 from pjepa.takes.manifest import Classes, write_classes
 
@@ -38,7 +39,7 @@ def write_predictions(
         sheet = csv.writer(file, lineterminator="\n")
         sheet.writerow(["take", "start", "end", "label", "score"])
         for take, prediction in result.predictions.items():
-            times = reader.read(take).times
+            times = reader.read_layout(take).times
             columns = [
                 [take] * len(times),
                 times,
@@ -51,20 +52,20 @@ def write_predictions(
                 for column, kind in zip(columns, PREDICTIONS.types, strict=True)
             ]
             table.write_table(pa.Table.from_arrays(arrays, schema=PREDICTIONS))
-            for row in _segment_rows(prediction, times, 1 / reader.info.fps, classes.names):
+            for row in segment_rows(prediction, times, 1 / reader.info.fps, classes.names):
                 sheet.writerow([take, *row])
 
 
-def _segment_rows(
+def segment_rows(
     prediction: Prediction, times: NDArray[np.float64], step: float, names: Sequence[str]
 ) -> list[list[str]]:
     """Return start, end, label name and mean score of every predicted run."""
     if not len(times):
         return []
-    runs = label_runs(prediction.labels)
-    edges = np.append(times, times[-1] + step)
-    means = np.add.reduceat(prediction.scores, runs.starts) / (runs.ends - runs.starts)
+    spans = label_spans(prediction.labels, times, step)
+    means = np.add.reduceat(prediction.scores, spans.first) / (spans.end - spans.first)
+    columns = (spans.begin_s, spans.until_s, spans.labels, means)
     return [
-        [f"{edges[start]:.3f}", f"{edges[end]:.3f}", names[label], f"{mean:.4f}"]
-        for label, start, end, mean in zip(runs.labels, runs.starts, runs.ends, means, strict=True)
+        [f"{begin:.3f}", f"{until:.3f}", names[label], f"{mean:.4f}"]
+        for begin, until, label, mean in zip(*columns, strict=True)
     ]

@@ -1,31 +1,22 @@
 """One cell of the results: a probe on a representation, written as a folder (design: Cells)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pjepa.config.probe import LinearConfig, ProbeCommonConfig
+from pjepa.config.trained import TrainedConfig
 from pjepa.errors import InputError
-from pjepa.metrics.bootstrap import Statistics, interval
-from pjepa.metrics.segmentation import (
-    CONVENTIONS,
-    METRICS,
-    TakeStatistics,
-    segmentation_scores,
-)
 from pjepa.probes.artifacts import write_predictions
-from pjepa.probes.fit import FITS, FitResult, Labels, Roles, fit_and_score, take_roles
+from pjepa.probes.cell_details import cell_details, cell_metrics, cell_warnings
+from pjepa.probes.cell_runs import CellData, Run, by_fit, linear_runs, trained_runs
+from pjepa.probes.cell_streaming import cell_streaming
+from pjepa.probes.roles import habit_roles, take_roles
+from pjepa.probes.sparsity import Budget, budgeted_roles, label_budget
 from pjepa.progress import say
 from pjepa.streams.store import StreamReader, read_labels
-from pjepa.takes.manifest import Classes, read_classes, read_takes
-from pjepa.work import read_json, whole_folder, write_json
-
-CONVENTION = "release"
-DISAGREEMENT = 3.0  # points of acc between the two fits that deserve a warning
+from pjepa.takes.manifest import read_classes, read_takes
+from pjepa.work import whole_folder, write_json
 
 
 @dataclass(frozen=True)
@@ -38,170 +29,71 @@ class CellInputs:
     classes: Path
 
 
-@dataclass(frozen=True)
-class CellStatistics:
-    """What `report` needs for paired intervals: statistics per variant, group per take."""
-
-    variants: Sequence[Statistics]
-    groups: Mapping[str, str]
-
-
 def run_cell(
     inputs: CellInputs,
     out: Path,
     probe: str,
     representation: str,
     common: ProbeCommonConfig,
-    linear: LinearConfig,
+    config: LinearConfig | TrainedConfig,
+    work: Path | None = None,
 ) -> dict[str, float]:
     """Return the cell's metrics after writing its folder `out`.
 
-    Metrics are means over variants; predictions, segments and model are the first variant's
-    converged fit.
+    Metrics are means over variants and seeds; predictions, segments and model are those of the
+    first variant and seed. A killed training goes on from its state in `work`.
     """
+    cell, budget = open_cell(inputs, probe, representation, common)
+    runs = fitted_runs(cell, config, work)
+    fits = by_fit(runs)
+    shown = next(iter(fits.values()))
+    metrics = cell_metrics(fits)
+    warnings = cell_warnings(cell, metrics, fits)
+    for warning in warnings:
+        say(f"warning: {cell.name}: {warning}")
+    streaming = cell_streaming(cell, shown)
+    with whole_folder(out) as folder:
+        write_json(folder / "metrics.json", metrics)
+        write_json(
+            folder / "details.json", {**cell_details(cell, fits, budget), "warnings": warnings}
+        )
+        if streaming:
+            write_json(folder / "streaming.json", streaming)
+        first = shown[0].result
+        write_predictions(folder, first, cell.readers[0], cell.labels, cell.classes)
+    return metrics
+
+
+def fitted_runs(
+    cell: CellData, config: LinearConfig | TrainedConfig, work: Path | None
+) -> list[Run]:
+    """Return every fit of the cell."""
+    if isinstance(config, LinearConfig):
+        return list(linear_runs(cell, config))
+    runs = list(trained_runs(cell, config, work))
+    for run in runs:
+        details = run.result.probe.details
+        say(
+            f"{cell.name}, variant {run.variant + 1}/{len(cell.readers)}, seed {run.seed}: "
+            f"acc {run.result.metrics()['acc']:.1f} on {cell.roles.split} "
+            f"(epoch {details['epoch']} of {details['epochs']}, by {cell.common.select_on})"
+        )
+    return runs
+
+
+def open_cell(
+    inputs: CellInputs, probe: str, representation: str, common: ProbeCommonConfig
+) -> tuple[CellData, Budget]:
+    """Return a cell's inputs under the roles that `common` asks for, and its label budget."""
     if not inputs.streams:
         raise InputError(
             f"representation {representation}: no stream found; run `dvc repro features`"
         )
     labels, classes = read_labels(inputs.labels), read_classes(inputs.classes)
-    roles = take_roles(read_takes(inputs.takes), labels)
-    readers = [StreamReader(path) for path in inputs.streams]
-    results = []
-    for index, reader in enumerate(readers):
-        results.append(_variant(reader, labels, roles, classes, common, linear))
-        found = {fit: f"{results[-1][fit].metrics()['acc']:.1f}" for fit in FITS}
-        where = f"{index + 1}/{len(readers)} on {roles.split}"
-        say(
-            f"probe {probe} on {representation} {where}: acc {found['converged']} "
-            f"(paper fit {found['paper']})"
-        )
-    metrics = _metrics(results)
-    warnings = _warnings(metrics, results)
-    for warning in warnings:
-        say(f"warning: probe {probe} on {representation}: {warning}")
-    details = _details(results, labels, roles, classes, common)
-    details |= {
-        "probe": probe,
-        "representation": representation,
-        "provenance": readers[0].info.provenance.model_dump(),
-        "warnings": warnings,
-    }
-    with whole_folder(out) as folder:
-        write_json(folder / "metrics.json", metrics)
-        write_json(folder / "details.json", details)
-        write_predictions(folder, results[0]["converged"], readers[0], labels, classes)
-    return metrics
-
-
-def cell_statistics(folder: Path, fit: str = "converged") -> CellStatistics:
-    """Return the per-take statistics a cell wrote, for `metrics.bootstrap`."""
-    details = read_json(folder / "details.json")
-    variants = [
-        {take: TakeStatistics(**row) for take, row in variant[fit]["statistics"].items()}
-        for variant in details["variants"]
-    ]
-    return CellStatistics(variants, details["groups"])
-
-
-def _variant(
-    reader: StreamReader,
-    labels: Labels,
-    roles: Roles,
-    classes: Classes,
-    common: ProbeCommonConfig,
-    linear: LinearConfig,
-) -> dict[str, FitResult]:
-    """Return both fits of one variant."""
-
-    def features(take: str) -> NDArray[np.float32]:
-        return reader.read(take).features
-
-    count, background = len(classes.names), classes.background
-    return fit_and_score(features, labels, roles, count, background, common, linear)
-
-
-def _metrics(results: Sequence[Mapping[str, FitResult]]) -> dict[str, float]:
-    """Return means over variants: the converged fit plain, the paper's under `paper_`."""
-    found: dict[str, float] = {}
-    for fit, prefix in (("converged", ""), ("paper", "paper_")):
-        rows = [result[fit].metrics() for result in results]
-        found |= {prefix + name: float(np.mean([row[name] for row in rows])) for name in METRICS}
-    return found
-
-
-def _warnings(
-    metrics: Mapping[str, float], results: Sequence[Mapping[str, FitResult]]
-) -> list[str]:
-    found = []
-    gap = metrics["acc"] - metrics["paper_acc"]
-    if abs(gap) > DISAGREEMENT:
-        found.append(
-            f"the fits differ by {abs(gap):.1f} points of acc (converged {metrics['acc']:.1f}, "
-            f"paper {metrics['paper_acc']:.1f}); trust the converged one"
-        )
-    unfinished = [r for r in results if not r["converged"].probe.details["converged"]]
-    if unfinished:
-        iterations = unfinished[0]["converged"].probe.details["iterations"]
-        found.append(
-            f"the converged fit stopped after {iterations} iterations above its tolerance; "
-            "raise probe.linear.max_iterations"
-        )
-    return found
-
-
-def _details(
-    results: Sequence[Mapping[str, FitResult]],
-    labels: Labels,
-    roles: Roles,
-    classes: Classes,
-    common: ProbeCommonConfig,
-) -> dict[str, Any]:
-    """Return everything behind the means, as JSON values."""
-    intervals = {}
-    for fit in FITS:
-        variants = [result[fit].statistics for result in results]
-        intervals[fit] = {
-            name: asdict(interval(variants, roles.groups, name, common.bootstrap, common.seed))
-            for name in METRICS
-        }
-    return {
-        "split": roles.split,
-        "takes": {"fit": len(roles.fit), "holdout": len(roles.holdout)}
-        | {"reported": len(roles.reported)},
-        "groups": dict(roles.groups),
-        "convention": CONVENTION,
-        "conventions": _other_conventions(results, labels, roles, classes.background),
-        "intervals": intervals,
-        "variants": [{fit: _fit_details(result[fit]) for fit in FITS} for result in results],
-    }
-
-
-def _fit_details(result: FitResult) -> dict[str, Any]:
-    return {
-        "metrics": result.metrics(),
-        "fit": result.probe.details,
-        "statistics": {take: row.to_dict() for take, row in result.statistics.items()},
-    }
-
-
-def _other_conventions(
-    results: Sequence[Mapping[str, FitResult]],
-    labels: Labels,
-    roles: Roles,
-    background: int | None,
-) -> dict[str, dict[str, float]]:
-    """Return the converged fit's metrics in every convention, means over variants."""
-    truths = [labels[take] for take in roles.reported]
-    found = {}
-    for convention in CONVENTIONS:
-        rows = [
-            segmentation_scores(
-                truths,
-                [result["converged"].predictions[take].labels for take in roles.reported],
-                background,
-                convention,
-            )
-            for result in results
-        ]
-        found[convention] = {name: float(np.mean([row[name] for row in rows])) for name in METRICS}
-    return found
+    takes = read_takes(inputs.takes)
+    readers = tuple(StreamReader(path) for path in inputs.streams)
+    before = habit_roles(take_roles(takes, labels), takes, labels, common.select_on)
+    thinned = common.select_on == "holdout"
+    roles = budgeted_roles(before, labels, common.label_fraction, common.seed, thinned)
+    budget = label_budget(before, roles, common.label_fraction, readers[0].info.provenance)
+    return CellData(probe, representation, readers, labels, classes, roles, common), budget

@@ -1,11 +1,7 @@
-"""Who is fitted on, chosen on and reported; and the probe's scores under those roles.
-
-Probes fit on train takes without hold-out, choose on the hold-out, and are reported on `test`
-where it has labels, else on `val` (design: takes, cells).
-"""
+"""A linear probe fitted under its roles, and any probe's scores on the reported takes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -14,23 +10,15 @@ from numpy.typing import NDArray
 
 from pjepa.config.probe import LinearConfig, ProbeCommonConfig
 from pjepa.errors import InputError
+from pjepa.metrics.clips import clip_counts
 from pjepa.metrics.segmentation import TakeStatistics, scores, take_statistics
-from pjepa.probes.linear import LabelledTake, LinearProbe, fit_converged, fit_paper
+from pjepa.probes.linear import LabelledTake, fit_converged, fit_paper
+from pjepa.probes.probe import Probe
+from pjepa.probes.roles import Labels, Roles, take_roles
 
 FITS = ("converged", "paper")
 Features = Callable[[str], NDArray[np.float32]]  # take id -> [T, D]
-Labels = Mapping[str, NDArray[np.int32]]
-
-
-@dataclass(frozen=True)
-class Roles:
-    """Take ids by role, in table order; `groups` of the reported takes."""
-
-    fit: tuple[str, ...]
-    holdout: tuple[str, ...]
-    reported: tuple[str, ...]
-    split: str
-    groups: Mapping[str, str]
+Segments = Callable[[str], NDArray[np.int64]]  # take id -> [T]
 
 
 @dataclass(frozen=True)
@@ -45,7 +33,7 @@ class Prediction:
 class FitResult:
     """One fit, its predictions on the reported takes, and their statistics."""
 
-    probe: LinearProbe
+    probe: Probe
     predictions: Mapping[str, Prediction]
     statistics: Mapping[str, TakeStatistics]
 
@@ -53,24 +41,6 @@ class FitResult:
         """Return every metric in percent."""
         found = scores(list(self.statistics.values()))
         return {name: float(value) for name, value in found.items()}
-
-
-def take_roles(takes: pd.DataFrame, labels: Labels) -> Roles:
-    """Return the roles of the labelled takes of the takes table."""
-    known = [bool((labels.get(take, np.zeros(0)) >= 0).any()) for take in takes["take_id"]]
-    table = takes[known]
-
-    def ids(rows: pd.DataFrame) -> tuple[str, ...]:
-        return tuple(str(take) for take in rows["take_id"])
-
-    train, held = table["split"] == "train", table["holdout"].astype(bool)
-    split = "test" if (table["split"] == "test").any() else "val"
-    reported = table[table["split"] == split]
-    for what, rows in (("train", table[train & ~held]), ("test or val", reported)):
-        if rows.empty:
-            raise InputError(f"no {what} take has labels; a probe needs some")
-    groups = dict(zip(ids(reported), reported["group"].astype(str), strict=True))
-    return Roles(ids(table[train & ~held]), ids(table[train & held]), ids(reported), split, groups)
 
 
 def fit_and_score(
@@ -82,8 +52,13 @@ def fit_and_score(
     common: ProbeCommonConfig,
     linear: LinearConfig,
     fits: Sequence[str] = FITS,
+    segments: Segments | None = None,
 ) -> dict[str, FitResult]:
-    """Return one result per fit; every representation and target is measured through here."""
+    """Return one result per fit of the linear probe; any representation and target will do.
+
+    The paper's fit uses the first of `common.seeds`. Without `segments`, a clip is a run of equal
+    label.
+    """
     torch.set_num_threads(common.threads)
     takes = [_labelled(take, features, labels) for take in roles.fit]
     held = [_labelled(take, features, labels) for take in roles.holdout]
@@ -92,10 +67,11 @@ def fit_and_score(
         if name == "converged":
             probes[name] = fit_converged(takes, held, classes, linear)
         else:
-            probes[name] = fit_paper(takes, classes, linear.paper, common.seed)
+            probes[name] = fit_paper(takes, classes, linear.paper, common.seeds[0])
     del takes, held
     return {
-        name: _result(probe, features, labels, roles, background) for name, probe in probes.items()
+        name: score_probe(probe, features, segments, labels, roles, background)
+        for name, probe in probes.items()
     }
 
 
@@ -115,21 +91,46 @@ def probe_accuracy(
     return found["converged"].metrics()["acc_bg"]
 
 
-def _labelled(take: str, features: Features, labels: Labels) -> LabelledTake:
-    x, y = features(take), labels[take].astype(np.int64)
-    if len(x) != len(y):
-        raise InputError(f"take {take}: {len(x)} tokens but {len(y)} labels; re-run both stages")
-    return LabelledTake(x, y)
-
-
-def _result(
-    probe: LinearProbe, features: Features, labels: Labels, roles: Roles, background: int | None
+def score_probe(
+    probe: Probe,
+    features: Features,
+    segments: Segments | None,
+    labels: Labels,
+    roles: Roles,
+    background: int | None,
 ) -> FitResult:
+    """Return the predictions and statistics of a probe on the reported takes."""
     predictions, statistics = {}, {}
     for take in roles.reported:
         example = _labelled(take, features, labels)
-        probability = probe.predict(example.features)  # [T, C]
-        best = probability.argmax(1)
-        predictions[take] = Prediction(best, probability.max(1))
-        statistics[take] = take_statistics(example.labels, best, background)
+        place = np.zeros(len(example.labels), np.int64) if segments is None else segments(take)
+        probability = probe.predict(example.features, place)  # [T, C]
+        predictions[take] = Prediction(probability.argmax(1), probability.max(1))
+        statistics[take] = scored(example.labels, probability, place, background)
     return FitResult(probe, predictions, statistics)
+
+
+def scored(
+    labels: NDArray[np.int64],
+    probability: NDArray[np.float32],
+    segments: NDArray[np.int64],
+    background: int | None,
+) -> TakeStatistics:
+    """Return one take's statistics, clips included, of probabilities [T, C]."""
+    found = take_statistics(labels, probability.argmax(1), background)
+    clips = clip_counts(labels, probability, segments, background)
+    return replace(found, clips=clips.clips, clips_correct=clips.correct)
+
+
+def _labelled(take: str, features: Features, labels: Labels) -> LabelledTake:
+    return labelled_take(take, features(take), labels)
+
+
+def labelled_take(take: str, features: NDArray[np.float32], labels: Labels) -> LabelledTake:
+    """Return a take's features with its labels; they must have one length."""
+    if len(features) != len(labels[take]):
+        raise InputError(
+            f"take {take}: {len(features)} tokens but {len(labels[take])} labels; "
+            "re-run both stages"
+        )
+    return LabelledTake(features, labels[take].astype(np.int64))

@@ -7,7 +7,7 @@ groups. `paper` repeats the supplement's recipe, which stops far from the optimu
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from torch.nn.functional import cross_entropy
 from pjepa.config.probe import LinearConfig, PaperFitConfig
 from pjepa.errors import InputError
 from pjepa.probes.logistic import LogisticModel, logistic_path
+from pjepa.probes.probe import Span
+from pjepa.probes.sight import Sight
 from pjepa.work import read_json, write_json
 
 CLEAR_FALL = 0.5  # points of hold-out accuracy below the best that count as a fall
@@ -42,15 +44,28 @@ class LinearProbe:
     mean: Tensor  # [D]
     std: Tensor  # [D]
     details: dict[str, Any] = field(default_factory=dict)
+    sight: ClassVar[Sight] = Sight("token")
 
     def logits(self, features: NDArray[np.float32]) -> Tensor:
         """Return the class logits [T, C] of features [T, D]."""
         x = torch.from_numpy(np.ascontiguousarray(features, np.float32))
         return torch.addmm(self.bias, (x - self.mean) / self.std, self.weight.T)
 
-    def predict(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the class probabilities [T, C] of features [T, D]."""
+    def predict(
+        self, features: NDArray[np.float32], segments: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float32]:
+        """Return the class probabilities [T, C] of features [T, D]; segments are not looked at."""
         return torch.softmax(self.logits(features), 1).numpy()
+
+    def predict_newest(
+        self,
+        features: NDArray[np.float32],
+        segments: NDArray[np.int64],
+        spans: Sequence[Span],
+    ) -> Iterator[NDArray[np.float32]]:
+        """Yield the probabilities of tokens start..end, predicted from the prefix up to end."""
+        for start, end in spans:
+            yield self.predict(features[start:end])
 
     def save(self, folder: Path) -> None:
         """Write `model.safetensors` and `config.json`."""
@@ -90,7 +105,7 @@ def fit_converged(
             "no labelled held-out train take to choose probe.linear.l2 on; give one l2"
         )
     features, labels = _known_tokens(takes)
-    mean, std = _standard(features)
+    mean, std = channel_scale(features.split(4096))
     seen, target = torch.unique(labels, return_inverse=True)
     features.sub_(mean).div_(std)
     accuracy: dict[str, float] = {}
@@ -159,13 +174,17 @@ def _known_tokens(takes: Sequence[LabelledTake]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(features.astype(np.float32)), torch.from_numpy(labels.astype(np.int64))
 
 
-def _standard(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation per channel; 1 for channels that do not vary."""
-    mean = features.mean(0, dtype=torch.float64)
+def channel_scale(parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation per channel over parts [N, D] of a table.
+
+    1 for channels that do not vary.
+    """
+    count = sum(len(part) for part in parts)
+    mean = torch.stack([part.sum(0, dtype=torch.float64) for part in parts]).sum(0) / count
     square = torch.zeros_like(mean)
-    for part in features.split(4096):
+    for part in parts:
         square += (part.double() - mean).square_().sum(0)
-    std = (square / len(features)).sqrt()
+    std = (square / count).sqrt()
     std = torch.where(std <= CONSTANT * mean.abs() + 1e-12, torch.ones_like(std), std)
     return mean.float(), std.float()
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from pjepa.metrics.segmentation import METRICS, convention_named
+from pjepa.metrics.segmentation import convention_named
+from pjepa.report.marks import CHOSEN, LEGEND, marked_name, with_mark
 from pjepa.report.proof import DemoNumbers, proof_claims
-from pjepa.report.results import COMPARISONS, REFERENCE, Cell, Difference, Results
-from pjepa.report.tables import by_privilege, claim_line, interval_span
+from pjepa.report.results import COMPARISONS, OFFLINE, REFERENCE, Cell, Difference, Results
+from pjepa.report.streaming import overview_markdown, score_text, streaming_parts
+from pjepa.report.tables import by_privilege, claim_line, interval_span, metric_names
+from pjepa.report.text import escaped, markdown_table
 from pjepa.streams.schema import Provenance
 
 PRIVILEGES = {True: "with annotated boundaries", False: "without annotated boundaries"}
@@ -17,19 +19,10 @@ PRIVILEGES = {True: "with annotated boundaries", False: "without annotated bound
 def report_markdown(results: Results, demo: DemoNumbers | None, pictures: Mapping[str, str]) -> str:
     """The report to read; `pictures` maps file names to captions."""
     parts = ["# Results", _conditions(results)]
+    if len(results.probes) > 1:
+        parts += ["## All probes, `acc`", overview_markdown(results)]
     for probe in results.probes:
-        parts += [f"## Probe {escaped(probe)}", headline_markdown(results, probe)]
-        parts += ["### Differences", _differences_markdown(results, probe)]
-        parts += ["### What each representation was given", _provenance_markdown(results, probe)]
-        parts += [
-            "### The supplement's 30-epoch fit",
-            "The paper's recipe, which stops early on small data. Compare with care.",
-            _fit_table(results, probe),
-        ]
-        warnings = [(c.representation, w) for c in results.of_probe(probe) for w in c.warnings]
-        if warnings:
-            parts.append("### Warnings")
-            parts.append("\n".join(f"- `{name}`: {escaped(text)}" for name, text in warnings))
+        parts += _probe_parts(results, probe)
     if demo is not None:
         parts += ["## The demo's proof", _proof_markdown(results, demo)]
     if pictures:
@@ -38,26 +31,39 @@ def report_markdown(results: Results, demo: DemoNumbers | None, pictures: Mappin
     return "\n\n".join(parts) + "\n"
 
 
+def _probe_parts(results: Results, probe: str) -> list[str]:
+    """Everything about one probe."""
+    cells = results.of_probe(probe)
+    parts = [f"## Probe {escaped(probe)}", _probe_conditions(cells)]
+    parts += [headline_markdown(results, probe), *streaming_parts(results, probe)]
+    parts += ["### Differences", _differences_markdown(results, probe)]
+    parts += ["### What each representation was given", _provenance_markdown(results, probe)]
+    if cells[0].paper:
+        parts += [
+            "### The supplement's 30-epoch fit",
+            "The paper's recipe, which stops early on small data. Compare with care.",
+            _fit_table(results, probe),
+        ]
+    warnings = [(cell.representation, text) for cell in cells for text in cell.warnings]
+    if warnings:
+        parts.append("### Warnings")
+        parts.append("\n".join(f"- `{name}`: {escaped(text)}" for name, text in warnings))
+    return parts
+
+
 def headline_markdown(results: Results, probe: str) -> str:
     """The headline table; bold: better than raw, and the 95 % interval says so."""
-    rows: list[list[str]] = []
+    cells, rows = results.of_probe(probe), []
+    names = metric_names(cells)
     for given, title in PRIVILEGES.items():
-        mine = [c for c in results.of_probe(probe) if c.given_boundaries == given]
+        mine = [cell for cell in cells if cell.given_boundaries == given]
         if mine:
-            rows.append([f"*{title}*", *[""] * len(METRICS)])
-            rows += [[f"`{c.representation}`", *_bold_cells(results, c)] for c in mine]
-    return markdown_table(["representation", *(f"`{name}`" for name in METRICS)], rows)
-
-
-def escaped(text: str) -> str:
-    """Text from data as literal Markdown, on one line, safe inside a table."""
-    return re.sub(r"([\\`*_\[\]<>|#!~&$])", r"\\\1", " ".join(text.split()))
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns after the first are right-aligned; cells are Markdown."""
-    rule = ["---", *["---:"] * (len(header) - 1)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *rows])
+            rows.append([f"*{title}*", *[""] * len(names)])
+        for cell in mine:
+            values = [score_text(results, cell, name) for name in names]
+            rows.append([f"`{marked_name(cell)}`", *values])
+    corner = with_mark("representation", cells)
+    return markdown_table([corner, *(f"`{name}`" for name in names)], rows)
 
 
 def _conditions(results: Results) -> str:
@@ -74,23 +80,45 @@ def _conditions(results: Results) -> str:
         f"{len(set(groups.values()))} groups. Metric convention `{first.convention}`: {how}; "
         "`acc` leaves background out, `acc_bg` counts it, `acc_vote` is `acc` after a majority "
         "vote inside the true segments (what a representation without boundaries would score if "
-        "it were given them). Probes are fitted to convergence. Intervals are 95 %, from a paired "
-        f"bootstrap over groups. **Bold**: better than `{REFERENCE}`, and the interval of the "
-        "difference excludes 0."
+        "it were given them), `macro_f1` is the mean over classes, `top1` classifies whole "
+        "segments by the mean of their predictions. Intervals are 95 %, from a paired bootstrap "
+        "over groups; variants and seeds are averaged in each resample. **Bold**: better than the "
+        f"same probe on `{REFERENCE}`, and the interval of the difference excludes 0. {LEGEND}."
     )
 
 
-def _bold_cells(results: Results, cell: Cell) -> list[str]:
-    """The metrics of one row, bold where the gain over raw is sure."""
-    gain = results.difference(cell.probe, cell.representation, REFERENCE)
-    better = {name for name in METRICS if gain is not None and gain.intervals[name].low > 0}
-    texts = {name: f"{cell.metrics[name]:.1f}" for name in METRICS}
-    return [f"**{texts[name]}**" if name in better else texts[name] for name in METRICS]
+def _probe_conditions(cells: list[Cell]) -> str:
+    """How the probe was fitted, what chose, what it sees and how many labels it was given."""
+    first = cells[0]
+    chosen = ", ".join(CHOSEN[name] for name in dict.fromkeys(c.selection for c in cells))
+    how = "Fitted to convergence" if first.paper else "Trained"
+    sentences = [f"{how}; choices made on {chosen}.", _sight_sentence(first)]
+    if first.runs > 1 or cells[-1].runs > 1:
+        sentences.append(f"Means over up to {max(cell.runs for cell in cells)} runs.")
+    labels = first.labels
+    if labels["label_fraction"] < 1:
+        sentences.append(
+            f"Labels of {labels['takes']} of {labels['of']} train takes ({labels['variant']} "
+            f"variant: {labels['why']})."
+        )
+    return " ".join(sentences)
+
+
+def _sight_sentence(cell: Cell) -> str:
+    """How far ahead a prediction of the probe itself depends on tokens."""
+    sight = cell.sight
+    if sight["whole_take"]:
+        return "A prediction depends on the whole take."
+    if sight["to"] == "token":
+        return "A prediction depends on no later token."
+    told = ", which it is told" if sight["to"] == "segment" else ""
+    ahead = f"{sight['lookahead_s']:g} s ahead"
+    return f"A prediction depends on tokens up to {ahead}, to the end of its {sight['to']}{told}."
 
 
 def _differences_markdown(results: Results, probe: str) -> str:
     """Comparisons first, then everything else against raw; acc and its voted form."""
-    mine = [d for d in results.differences if d.probe == probe]
+    mine = [d for d in results.differences if d.probe == probe and d.protocol == OFFLINE]
     mine.sort(key=_rank)
     rows = []
     for difference in mine:
@@ -98,7 +126,8 @@ def _differences_markdown(results: Results, probe: str) -> str:
         sure = "yes" if acc.excludes_zero else "no"
         rows.append([f"`{difference.first}` - `{difference.second}`", f"{acc.mean:+.1f}"])
         rows[-1] += [interval_span(acc), sure, f"{vote.mean:+.1f}", interval_span(vote)]
-    header = ["difference", "`acc`", "95 %", "excludes 0", "`acc_vote`", "95 %"]
+    corner = with_mark("difference", results.of_probe(probe))
+    header = [corner, "`acc`", "95 %", "excludes 0", "`acc_vote`", "95 %"]
     return markdown_table(header, rows) if rows else f"None: `{REFERENCE}` is not among the cells."
 
 
@@ -108,12 +137,13 @@ def _rank(difference: Difference) -> int:
 
 
 def _provenance_markdown(results: Results, probe: str) -> str:
-    rows = []
-    for cell in by_privilege(results.of_probe(probe)):
+    cells, rows = results.of_probe(probe), []
+    for cell in by_privilege(cells):
         p = cell.provenance
-        rows.append([f"`{cell.representation}`", PRIVILEGES[cell.given_boundaries]])
+        rows.append([f"`{marked_name(cell)}`", PRIVILEGES[cell.given_boundaries]])
         rows[-1] += [f"{p.boundaries_train} / {p.boundaries_test}", _labels_used(p), _lookahead(p)]
-    header = ["representation", "privilege", "boundaries train / test", "labels used upstream"]
+    corner = with_mark("representation", cells)
+    header = [corner, "privilege", "boundaries train / test", "labels used upstream"]
     return markdown_table([*header, "`lookahead_s`"], rows)
 
 
@@ -129,11 +159,13 @@ def _lookahead(provenance: Provenance) -> str:
 
 
 def _fit_table(results: Results, probe: str) -> str:
+    cells = results.of_probe(probe)
+    names = metric_names(cells)
     rows = [
-        [f"`{c.representation}`", *(f"{c.paper[name]:.1f}" for name in METRICS), _fit_gap(c)]
-        for c in by_privilege(results.of_probe(probe))
+        [f"`{marked_name(c)}`", *(f"{c.paper[name]:.1f}" for name in names), _fit_gap(c)]
+        for c in by_privilege(cells)
     ]
-    header = ["representation", *(f"`{name}`" for name in METRICS)]
+    header = [with_mark("representation", cells), *(f"`{name}`" for name in names)]
     return markdown_table([*header, "converged `acc` - paper `acc`"], rows)
 
 

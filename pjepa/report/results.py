@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pjepa.config.report import ReportConfig
 from pjepa.errors import InputError
-from pjepa.metrics.bootstrap import Interval, difference_interval
-from pjepa.metrics.segmentation import METRICS
-from pjepa.probes.cell import CellStatistics, cell_statistics
+from pjepa.metrics.bootstrap import Interval, difference_intervals
+from pjepa.metrics.segmentation import CLIP_METRIC, METRICS
+from pjepa.probes.stored import CellStatistics, cell_statistics, streamed_statistics
 from pjepa.streams.schema import Provenance
 from pjepa.work import read_json
 
 REFERENCE = "raw"
+REFERENCES = (REFERENCE, "segment_mean", "history")  # what every representation is held against
 # Where the gain comes from: learning, position, and context without learning.
 COMPARISONS = (
     ("pjepa", "raw"),
@@ -23,8 +25,20 @@ COMPARISONS = (
     ("pjepa_segment", "segment_mean"),
     ("pjepa", "history"),
 )
+OFFLINE = "offline"
 
 CellFolder = Callable[[str, str], Path]  # probe, representation -> folder
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A cell's scores when the future is hidden. Values are percent."""
+
+    metrics: Mapping[str, float]
+    intervals: Mapping[str, Interval]
+    statistics: CellStatistics
+    equals_offline: bool
+    seen: Mapping[str, Any]  # lookahead_s, boundaries, note ...
 
 
 @dataclass(frozen=True)
@@ -35,18 +49,28 @@ class Cell:
     representation: str
     folder: Path
     metrics: Mapping[str, float]
-    paper: Mapping[str, float]
+    paper: Mapping[str, float]  # of the supplement's fit; empty where there is only one
     intervals: Mapping[str, Interval]
     statistics: CellStatistics
+    streamed: Mapping[str, Streamed]  # by protocol
     provenance: Provenance
     split: str
     convention: str
+    selection: str  # what choices were made on: holdout | val | test | last
+    labels: Mapping[str, Any]  # the label budget
+    sight: Mapping[str, Any]  # how far ahead the probe itself sees, offline
+    runs: int  # variants times seeds
     warnings: tuple[str, ...]
 
     @property
     def given_boundaries(self) -> bool:
         """Whether annotated boundaries of the reported takes went into the features."""
         return self.provenance.boundaries_test == "annotated"
+
+    @property
+    def used_labels(self) -> bool:
+        """Whether labels went into the features, to train them or to choose among them."""
+        return self.provenance.train_labels or self.provenance.selection_labels != "none"
 
 
 @dataclass(frozen=True)
@@ -57,6 +81,7 @@ class Difference:
     first: str
     second: str
     intervals: Mapping[str, Interval]
+    protocol: str = OFFLINE
 
     @property
     def name(self) -> str:
@@ -83,10 +108,12 @@ class Results:
         found = [c for c in self.of_probe(probe) if c.representation == representation]
         return found[0] if found else None
 
-    def difference(self, probe: str, first: str, second: str) -> Difference | None:
+    def difference(
+        self, probe: str, first: str, second: str, protocol: str = OFFLINE
+    ) -> Difference | None:
         """One difference, or None if params do not list both sides."""
-        wanted = (probe, first, second)
-        found = [d for d in self.differences if (d.probe, d.first, d.second) == wanted]
+        wanted = (probe, first, second, protocol)
+        found = [d for d in self.differences if (d.probe, d.first, d.second, d.protocol) == wanted]
         return found[0] if found else None
 
 
@@ -112,48 +139,77 @@ def read_cell(probe: str, representation: str, folder: Path) -> Cell:
     if not (folder / "details.json").exists():
         raise InputError(f"{folder}: no such cell; run `dvc repro` or take it out of `cells`")
     details, metrics = read_json(folder / "details.json"), read_json(folder / "metrics.json")
-    converged = details["intervals"]["converged"]
+    if "runs" not in details:
+        raise InputError(f"{folder}: written by an older version; run `dvc repro`")
+    stored = details["intervals"][details["fits"][0]]
+    names = [name for name in (*METRICS, CLIP_METRIC) if name in stored]
     return Cell(
         probe=probe,
         representation=representation,
         folder=folder,
-        metrics={name: metrics[name] for name in METRICS},
-        paper={name: metrics[f"paper_{name}"] for name in METRICS},
-        intervals={name: Interval(**converged[name]) for name in METRICS},
+        metrics={name: metrics[name] for name in names},
+        paper={name: metrics[f"paper_{name}"] for name in names if f"paper_{name}" in metrics},
+        intervals={name: Interval(**stored[name]) for name in names},
         statistics=cell_statistics(folder),
+        streamed=_streamed(folder),
         provenance=Provenance(**details["provenance"]),
         split=details["split"],
         convention=details["convention"],
+        selection=details["selection"]["on"],
+        labels=details["labels"],
+        sight=details["sight"],
+        runs=len(details["runs"][details["fits"][0]]),
         warnings=tuple(details["warnings"]),
     )
 
 
+def _streamed(folder: Path) -> dict[str, Streamed]:
+    path = folder / "streaming.json"
+    if not path.exists():
+        return {}
+    return {
+        protocol: Streamed(
+            entry["metrics"],
+            {name: Interval(**value) for name, value in entry["intervals"].items()},
+            streamed_statistics(folder, protocol),
+            entry["equals_offline"],
+            {k: v for k, v in entry.items() if k not in ("metrics", "intervals", "runs")},
+        )
+        for protocol, entry in read_json(path).items()
+    }
+
+
 def _differences(cells: Sequence[Cell], config: ReportConfig) -> tuple[Difference, ...]:
-    """Every representation against raw, then the comparisons that are not among them."""
+    """Every representation against the references, then the comparisons not among them.
+
+    Streamed predictions are compared where they differ from the offline ones.
+    """
     found = []
     for probe in dict.fromkeys(cell.probe for cell in cells):
         mine = {cell.representation: cell for cell in cells if cell.probe == probe}
-        pairs = [(name, REFERENCE) for name in mine if name != REFERENCE]
+        pairs = [(name, reference) for reference in REFERENCES for name in mine]
         pairs += [pair for pair in COMPARISONS if pair not in pairs]
-        found += [
-            _difference(mine[first], mine[second], config)
-            for first, second in pairs
-            if first in mine and second in mine
-        ]
+        for first, second in pairs:
+            if first != second and first in mine and second in mine:
+                found += _differences_of(mine[first], mine[second], config)
     return tuple(found)
 
 
-def _difference(first: Cell, second: Cell, config: ReportConfig) -> Difference:
-    intervals = {
-        name: difference_interval(
-            first.statistics.variants,
-            second.statistics.variants,
-            first.statistics.groups,
-            name,
-            config.bootstrap,
-            config.seed,
-            first.convention,
+def _differences_of(first: Cell, second: Cell, config: ReportConfig) -> list[Difference]:
+    pairs = {OFFLINE: (first.statistics, second.statistics)}
+    for protocol in (p for p in first.streamed if p in second.streamed):
+        ours, theirs = first.streamed[protocol], second.streamed[protocol]
+        if not (ours.equals_offline and theirs.equals_offline):
+            pairs[protocol] = (ours.statistics, theirs.statistics)
+    return [
+        Difference(
+            first.probe,
+            first.representation,
+            second.representation,
+            difference_intervals(
+                a.variants, b.variants, a.groups, config.bootstrap, config.seed, first.convention
+            ),
+            protocol,
         )
-        for name in METRICS
-    }
-    return Difference(first.probe, first.representation, second.representation, intervals)
+        for protocol, (a, b) in pairs.items()
+    ]

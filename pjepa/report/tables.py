@@ -7,19 +7,32 @@ from dataclasses import asdict
 from typing import Any
 
 from pjepa.metrics.bootstrap import Interval
-from pjepa.metrics.segmentation import METRICS
+from pjepa.report.marks import marked_name
 from pjepa.report.proof import Claim, DemoNumbers, proof_claims
-from pjepa.report.results import Cell, Difference, Results
+from pjepa.report.results import Cell, Difference, Results, Streamed
 
 DIGITS = 4  # of the numbers in report.json
+STREAMED = ("acc", "acc_bg", "edit", "f1_50")  # of streamed cells in metrics.json
 
 
 def metrics_json(results: Results, demo: DemoNumbers | None) -> dict[str, Any]:
-    """The Git-tracked numbers: `{probe: {representation: {metric: percent}}, demo: {...}}`."""
+    """The Git-tracked numbers: `{probe: {representation: {metric: percent}}, demo: {...}}`.
+
+    Streamed scores, where they differ: `{streaming: {protocol: {probe: {representation: ...}}}}`.
+    """
     values: dict[str, Any] = {
         probe: {cell.representation: _rounded(cell.metrics, 2) for cell in results.of_probe(probe)}
         for probe in results.probes
     }
+    streaming: dict[str, dict[str, dict[str, Any]]] = {}
+    for cell in results.cells:
+        for protocol, streamed in cell.streamed.items():
+            if not streamed.equals_offline:
+                numbers = _rounded({name: streamed.metrics[name] for name in STREAMED}, 2)
+                by_probe = streaming.setdefault(protocol, {}).setdefault(cell.probe, {})
+                by_probe[cell.representation] = numbers
+    if streaming:
+        values["streaming"] = streaming
     if demo is not None:
         numbers = {"appearance": demo.appearance, "history": demo.history}
         if "pjepa" in demo.gap_closed:
@@ -56,10 +69,17 @@ def report_json(results: Results, demo: DemoNumbers | None) -> dict[str, Any]:
 
 def headline_rows(results: Results, probe: str) -> list[list[str]]:
     """Representation and headline metrics with one decimal, equal privileges together."""
+    cells = results.of_probe(probe)
+    names = metric_names(cells)
     return [
-        [cell.representation, *(f"{cell.metrics[name]:.1f}" for name in METRICS)]
-        for cell in by_privilege(results.of_probe(probe))
+        [marked_name(cell), *(f"{cell.metrics[name]:.1f}" for name in names)]
+        for cell in by_privilege(cells)
     ]
+
+
+def metric_names(cells: Sequence[Cell]) -> list[str]:
+    """The metrics that every one of the cells has."""
+    return [name for name in cells[0].metrics if all(name in cell.metrics for cell in cells)]
 
 
 def by_privilege(cells: Sequence[Cell]) -> list[Cell]:
@@ -98,14 +118,25 @@ def _cell_json(cell: Cell) -> dict[str, Any]:
         "metrics": _rounded(cell.metrics),
         "intervals": intervals,
         "paper": _rounded(cell.paper),
+        "streamed": {name: _streamed_json(value) for name, value in cell.streamed.items()},
+        "selection": cell.selection,
+        "labels": dict(cell.labels),
+        "sight": dict(cell.sight),
+        "runs": cell.runs,
         "given_boundaries": cell.given_boundaries,
         "provenance": cell.provenance.model_dump(),
         "warnings": list(cell.warnings),
     }
 
 
+def _streamed_json(streamed: Streamed) -> dict[str, Any]:
+    intervals = {name: _rounded(asdict(value)) for name, value in streamed.intervals.items()}
+    return {**streamed.seen, "metrics": _rounded(streamed.metrics), "intervals": intervals}
+
+
 def _difference_json(difference: Difference) -> dict[str, Any]:
     pair = {"probe": difference.probe, "first": difference.first, "second": difference.second}
+    pair["protocol"] = difference.protocol
     return pair | {name: _interval_json(value) for name, value in difference.intervals.items()}
 
 

@@ -16,10 +16,10 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from pjepa.metrics.segmentation import TakeStatistics
+from pjepa.metrics.statistics import TakeStatistics
+from pjepa.probes.spans import label_spans
 from pjepa.report.figures import house_style, save_png
 from pjepa.report.results import Cell
-from pjepa.streams.segments import runs
 from pjepa.takes.manifest import Classes
 
 STRIPS = {"raw": "raw", "pjepa": "P-JEPA", "history": "history"}
@@ -124,7 +124,7 @@ def draw_timeline(
         figure = Figure(figsize=(11, 0.9 + 0.5 * len(strips) + 0.22 * rows), layout="constrained")
         panels = figure.subplots(len(strips), 1, sharex=True, squeeze=False).ravel()
         for panel, strip in zip(panels, strips, strict=True):
-            _draw_strip(panel, strip, _edges(times), colors)
+            _draw_strip(panel, strip, times, _step(times), colors)
         panels[0].set_title(caption, loc="left", fontsize=10)
         panels[-1].set_xlabel("seconds")
         panels[-1].tick_params(axis="x", length=3, color="#888888")
@@ -147,12 +147,14 @@ def class_colors(strips: Sequence[Strip], background: int | None) -> dict[int, s
     return colors | {label: fixed[label] for label in seen if label in fixed}
 
 
-def _draw_strip(axes: Axes, strip: Strip, edges: np.ndarray, colors: Mapping[int, str]) -> None:
-    starts, lengths = runs(strip.labels)
-    left, right = edges[starts], edges[starts + lengths]
-    faces = [colors[int(label)] for label in strip.labels[starts]]
-    axes.broken_barh(list(zip(left, right - left, strict=True)), (0, 1), facecolors=faces)
-    axes.set_xlim(edges[0], edges[-1])
+def _draw_strip(
+    axes: Axes, strip: Strip, times: np.ndarray, step: float, colors: Mapping[int, str]
+) -> None:
+    spans = label_spans(strip.labels, times, step)
+    faces = [colors[int(label)] for label in spans.labels]
+    bars = list(zip(spans.begin_s, spans.until_s - spans.begin_s, strict=True))
+    axes.broken_barh(bars, (0, 1), facecolors=faces)
+    axes.set_xlim(times[0], times[-1] + step)
     axes.set_ylim(0, 1)
     axes.set_yticks([])
     axes.spines[["left", "bottom"]].set_visible(False)
@@ -160,10 +162,9 @@ def _draw_strip(axes: Axes, strip: Strip, edges: np.ndarray, colors: Mapping[int
     axes.tick_params(axis="x", length=0)
 
 
-def _edges(times: np.ndarray) -> np.ndarray:
-    """Where tokens begin, and where the last one ends."""
-    step = float(np.median(np.diff(times))) if len(times) > 1 else 1.0
-    return np.append(times, times[-1] + step)
+def _step(times: np.ndarray) -> float:
+    """How long a token lasts."""
+    return float(np.median(np.diff(times))) if len(times) > 1 else 1.0
 
 
 def _class_name(label: int, classes: Classes) -> str:

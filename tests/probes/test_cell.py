@@ -17,7 +17,7 @@ from pjepa.probes.cell import CellInputs, run_cell
 from pjepa.probes.fit import probe_accuracy, take_roles
 from pjepa.probes.linear import LinearProbe
 from pjepa.probes.stored import cell_statistics
-from pjepa.streams.store import StreamReader, read_labels, write_labels
+from pjepa.streams.store import StreamReader, StreamWriter, Take, read_labels, write_labels
 from pjepa.takes.manifest import read_takes
 from tests.probes.world import COMMON, FPS, LINEAR, NAMES, WIDTH, takes_rows, world
 
@@ -152,3 +152,20 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
         run_cell(inputs, tmp_path / "out", "linear", "raw", COMMON, LINEAR)
     with pytest.raises(InputError, match="no train take"):
         take_roles(pd.DataFrame(takes_rows()), {})
+
+
+def test_gaps_in_time_end_segments(tmp_path: Path) -> None:
+    inputs = world(tmp_path)
+    reader = StreamReader(inputs.streams[0])
+    gapped = tmp_path / "gapped.parquet"
+    with StreamWriter(gapped, reader.info) as writer:
+        for take_id in reader.takes:
+            take = reader.read(take_id)
+            times = take.times + np.where(np.arange(40) >= 23, 100.0, 0.0)
+            writer.write(Take(take_id, take.features, times, take.segment, take.offset))
+    whole = CellInputs([gapped], inputs.labels, inputs.takes, inputs.classes)
+    run_cell(whole, tmp_path / "out", "linear", "raw", COMMON, LINEAR)
+    with (tmp_path / "out" / "segments.csv").open(newline="") as file:
+        rows = [(float(row["start"]), float(row["end"])) for row in csv.DictReader(file)]
+    assert sum(end - start for start, end in rows) == pytest.approx(4 * 40 / FPS)
+    assert all(end <= 5.75 or start >= 105.75 for start, end in rows)

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from benchmarks.probes_fact import plain_forward, plain_loss, plain_match
+from pjepa.config.fact import PRESETS, FactConfig
 from pjepa.errors import InputError
 from pjepa.probes.fact import frame_branch
 from pjepa.probes.fact.blocks import BlockOutput, Exchange, runs_of
-from pjepa.probes.fact.config import PRESETS, FactConfig
-from pjepa.probes.fact.frame_branch import conv3, dual_dilated, folded
+from pjepa.probes.fact.frame_branch import conv3, dual_dilated
 from pjepa.probes.fact.losses import block_loss, smoothness
 from pjepa.probes.fact.matching import one_to_many, soft_iou, truth_of
 from pjepa.probes.fact.merging import merged_probability
@@ -39,6 +39,7 @@ SMALL: dict[str, Any] = {
     "null_weight": INFO["nullw"],
 }  # fmt: skip
 WIDTH, CLASSES = 20, 6
+ROUNDING = 5e-5  # the official float32 numbers are themselves 3e-5 off the exact (float64) ones
 STRINGS = ("iU", "iu", "iuU", "iUu")
 
 
@@ -81,6 +82,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 def test_official_logits(path: str) -> None:
+    tolerance = 2e-5 if path == "plain" else ROUNDING
     outputs = official()(OFFICIAL["input"])
     for index, output in enumerate(outputs):
         pairs = [("frame_clogit", output.frame_logits), ("action_clogit", output.token_logits)]
@@ -91,7 +93,7 @@ def test_official_logits(path: str) -> None:
             pairs.append(("seg_clogit", output.exchange.logits))
         for name, ours in pairs:
             expected = OFFICIAL[f"block{index}.{name}"].squeeze(1)
-            assert_close(ours, expected, atol=2e-5, rtol=0, msg=f"block {index} {name}")
+            assert_close(ours, expected, atol=tolerance, rtol=0, msg=f"block {index} {name}")
 
 
 def test_official_attention() -> None:
@@ -100,7 +102,7 @@ def test_official_attention() -> None:
             continue
         for name, ours in (("f2a", output.exchange.f2a), ("a2f", output.exchange.a2f)):
             expected = OFFICIAL[f"block{index}.{name}_attn_logit"][0]
-            assert_close(ours, expected, atol=2e-5, rtol=0, msg=f"block {index} {name}")
+            assert_close(ours, expected, atol=ROUNDING, rtol=0, msg=f"block {index} {name}")
         expected = OFFICIAL[f"block{index}.a2f_attn"][0]
         assert_close(output.exchange.frame_attention(), expected, atol=2e-5, rtol=0)
 
@@ -233,8 +235,10 @@ def test_folding_changes_nothing(frames: int, first: int, second: int, width: in
     chosen = torch.randn(frames, width, dtype=torch.float64)
     joined = torch.cat([conv(x.T[None]) for conv in convs[:2]], dim=1)
     expected = convs[2](joined)[0].T.relu()
-    for way in (folded, dual_dilated):
-        found = way(x, *convs)
+    for fold_from in (0, 1000):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(frame_branch, "FOLD_FROM", fold_from)
+            found = dual_dilated(x, *convs)
         assert_close(found, expected)
         gradients = torch.autograd.grad((found * chosen).sum(), [x, *parameters])
         reference = torch.autograd.grad(

@@ -12,7 +12,7 @@ from torch import Tensor
 from pjepa.config.trained import AttentiveConfig, ForegroundConfig, TrainedConfig
 from pjepa.probes.linear import LinearProbe
 from pjepa.probes.probe import Probe
-from pjepa.probes.registry import new_probe
+from pjepa.probes.registry import KINDS, new_probe
 from pjepa.probes.sight import Sight, seconds_ahead
 from pjepa.probes.streaming import repeated_steps, segment_steps, streamed, time_steps
 from pjepa.probes.temporal import Task, TemporalProbe, TrainedProbe
@@ -45,11 +45,19 @@ def attentive(kind: str) -> TrainedProbe:
     return new_probe("attentive", config, TASK, seed=0)
 
 
+def ltcontext(kind: str, **changes: int) -> TrainedProbe:
+    config = KINDS[kind].config(stages=2, layers=2, width=8, window=4, stride=3, **changes)
+    return new_probe(kind, config, TASK, seed=0)
+
+
 PROBES: dict[str, Probe] = {
     "linear": LinearProbe(torch.randn(3, WIDTH), torch.zeros(3), torch.zeros(4), torch.ones(4)),
     "foreground": new_probe("foreground", ForegroundConfig(), TASK, seed=0),
     "attentive": attentive("causal"),
     "attentive chunk": attentive("chunk"),
+    "ltcontext": ltcontext("ltcontext"),
+    "ltcausal": ltcontext("ltcausal"),
+    "ltcausal blocks": ltcontext("ltcausal", block=5),
     "segment": averaging(Sight("segment")),
     "block": averaging(Sight("block", 5)),
     "take": averaging(Sight("take")),
@@ -89,6 +97,9 @@ def test_equals_running_every_prefix(name: str, lengths: list[int], step_s: floa
         ("foreground", 0, 0),
         ("attentive", 0, 0),
         ("segment", 0, 2),
+        ("ltcausal", 0, 2),
+        ("ltcausal blocks", 2, 2),
+        ("ltcontext", 3, 2),
         ("attentive chunk", 3, 0),
         ("block", 2, 2),
         ("take", 3, 2),

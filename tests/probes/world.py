@@ -31,7 +31,10 @@ def takes_rows() -> list[dict]:
     ]
 
 
-def world(folder: Path, variants: int = 1, test_labels: bool = True) -> CellInputs:
+def world(
+    folder: Path, variants: int = 1, test_labels: bool = True, annotated: bool = True
+) -> CellInputs:
+    """Writes everything a cell reads; segments are five tokens long, or unknown."""
     random = np.random.default_rng(0)
     centres = random.normal(size=(len(NAMES), WIDTH))
     labels, streams = [], []
@@ -48,7 +51,8 @@ def world(folder: Path, variants: int = 1, test_labels: bool = True) -> CellInpu
         with StreamWriter(folder / name, info) as writer:
             for take, times, label in labels:
                 features = centres[label] + noise.normal(size=(40, WIDTH))
-                writer.write(Take(take, features, times, np.arange(40) // 5, np.arange(40) % 5))
+                segment = np.arange(40) // 5 if annotated else np.full(40, -1)
+                writer.write(Take(take, features, times, segment, np.arange(40) % 5))
         streams.append(folder / name)
     write_labels(folder / "labels.parquet", labels)
     write_table(folder / "takes.parquet", takes_rows(), TAKES)

@@ -14,6 +14,7 @@ import pytest
 from pjepa import paths
 from pjepa.config.cells import CONTROLS, ENCODED
 from pjepa.config.probe import LinearConfig, PaperFitConfig, ProbeCommonConfig
+from pjepa.config.trained import AttentiveConfig
 from pjepa.probes.cell import CellInputs, run_cell
 from pjepa.streams.schema import Provenance, StreamInfo
 from pjepa.streams.segments import token_offsets
@@ -25,6 +26,9 @@ NAMES = ("background", "open | shut", "_close", "cost $5 $6", "<b>fill</b>")
 PRIMITIVE = np.array([0, 1, 1, 2, 2])
 COMMON = ProbeCommonConfig(bootstrap=50, threads=1)
 LINEAR = LinearConfig(l2=(1e-1, 1e-2), paper=PaperFitConfig(epochs=2))
+ATTENTIVE = AttentiveConfig(
+    epochs=2, lr=0.02, window=8, chunk=4, width=8, heads=2, chunk_attention="chunk"
+)
 FPS, TOKENS, WIDTH = 4.0, 60, 6
 KNOWS_CLASS = ("pjepa", "pjepa_segment", "history")
 ANNOTATED = {"boundaries_train": "annotated", "boundaries_test": "annotated"}
@@ -91,6 +95,13 @@ def write_cell(name: str) -> None:
     streams = paths.representation_streams(paths.representation(name))
     inputs = CellInputs(streams, paths.LABELS, paths.TAKES_TABLE, paths.CLASSES)
     run_cell(inputs, paths.cell("linear", name), "linear", name, COMMON, LINEAR)
+
+
+def write_attentive_cell(name: str, common: ProbeCommonConfig = COMMON) -> None:
+    """A cell whose streamed predictions differ from the offline ones."""
+    streams = paths.representation_streams(paths.representation(name))
+    inputs = CellInputs(streams, paths.LABELS, paths.TAKES_TABLE, paths.CLASSES)
+    run_cell(inputs, paths.cell("attentive", name), "attentive", name, common, ATTENTIVE)
 
 
 def write_curves() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from pjepa import paths
@@ -15,6 +16,7 @@ from pjepa.report.timelines import (
     BACKGROUND,
     Gain,
     Strip,
+    _draw_strip,
     chosen_takes,
     class_colors,
     draw_timelines,
@@ -91,6 +93,14 @@ def test_timelines_are_drawn(project: Path, tmp_path: Path) -> None:
     assert picture.shape[1] == 1100
     only_raw = {"raw": cells()["raw"]}
     assert draw_timelines(only_raw, read_classes(paths.CLASSES), 3, tmp_path) == {}
+
+
+def test_a_gap_in_time_stays_empty() -> None:
+    axes = Figure().subplots()
+    times = np.array([0.0, 0.25, 0.5, 9.0, 9.25])
+    _draw_strip(axes, Strip("truth", np.array([1, 1, 1, 1, 1])), times, 0.25, {1: "#000000"})
+    spans = [path.get_extents() for path in axes.collections[0].get_paths()]
+    assert [(box.x0, box.x1) for box in spans] == [(0.0, 0.75), (9.0, 9.5)]
 
 
 def test_summary_is_repeatable_and_fits_a_page(project: Path, tmp_path: Path) -> None:

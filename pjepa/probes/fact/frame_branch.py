@@ -1,0 +1,157 @@
+"""The frame branch: dilated temporal convolutions over a whole take, MS-TCN or MS-TCN++.
+
+Frames are rows here, [T, C]. Parameters are named as in the official checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout, linear
+
+from pjepa.config.fact import FactConfig
+
+FOLD_FROM = 4  # frames per channel from which folding three convolutions into one pays
+
+
+def folded(first: Tensor, second: Tensor, fusion: Tensor, *biases: Tensor) -> tuple[Tensor, Tensor]:
+    """Return weight [5, C, O] and bias [O] of fusion(concat[first(x), second(x)]).
+
+    Nothing non-linear stands between the three maps, so their weights can be multiplied first.
+    Taps in order of time: first, second, the middle of both, second, first.
+    """
+    left, right = fusion.squeeze(2).chunk(2, dim=1)  # [O, C] each
+    a = (left @ first.flatten(1)).view_as(first).permute(2, 1, 0)  # [3, C, O]
+    b = (right @ second.flatten(1)).view_as(second).permute(2, 1, 0)
+    weight = torch.stack([a[0], b[0], a[1] + b[1], b[2], a[2]])
+    return weight, left @ biases[0] + right @ biases[1] + biases[2]
+
+
+class FoldedLayer(torch.autograd.Function):
+    """y[t] = ReLU(bias + sum_k x[t + offset_k] W_k) with `folded` W and bias: x [T, C], y [T, O].
+
+    Five matrix products per frame instead of eight; what is shifted out of the take is not
+    computed. Only x and the sign of y are kept for the gradient, the weights are folded again.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, offsets: tuple[int, ...], *maps: Tensor) -> Tensor:
+        weight, bias = folded(*maps)
+        y = bias.repeat(len(x), 1)  # [T, O]
+        for w, offset in zip(weight, offsets, strict=True):
+            here, there = _inside(offset, len(x))
+            y[here].addmm_(x[there], w)
+        y.relu_()
+        ctx.save_for_backward(x, y > 0, *maps)
+        ctx.offsets = offsets
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, positive, *maps = ctx.saved_tensors
+        with torch.enable_grad():
+            maps = [part.detach().requires_grad_() for part in maps]
+            weight, bias = folded(*maps)
+        grad = grads[0] * positive
+        x_grad, weight_grad = torch.zeros_like(x), torch.empty_like(weight)
+        for k, offset in enumerate(ctx.offsets):
+            here, there = _inside(offset, len(x))
+            x_grad[there].addmm_(grad[here], weight[k].detach().T)
+            torch.mm(x[there].T, grad[here], out=weight_grad[k])
+        map_grads = torch.autograd.grad((weight, bias), maps, (weight_grad, grad.sum(0)))
+        return x_grad, None, *map_grads
+
+
+def _inside(offset: int, frames: int) -> tuple[slice, slice]:
+    """Return the frames t for which t + offset is in the take, and those frames t + offset."""
+    count = max(frames - abs(offset), 0)
+    here, there = max(-offset, 0), max(offset, 0)
+    return slice(here, here + count), slice(there, there + count)
+
+
+def pointwise(x: Tensor, conv: nn.Conv1d) -> Tensor:
+    """Return the 1 x 1 convolution of x [T, C]."""
+    return linear(x, conv.weight.squeeze(2), conv.bias)
+
+
+def over_time(x: Tensor, conv: nn.Conv1d) -> Tensor:
+    """Return the convolution of x [T, C], zero-padded to the same length."""
+    return conv(x.T[None])[0].T
+
+
+def dual_dilated(x: Tensor, *convs: nn.Conv1d) -> Tensor:
+    """Return ReLU(fusion(concat[first(x), second(x)])) of x [T, C] for those three `convs`."""
+    first, second, fusion = convs
+    if len(x) < FOLD_FROM * x.shape[1]:
+        both = torch.cat([over_time(x, first), over_time(x, second)], dim=1)  # [T, 2 C]
+        return pointwise(both, fusion).relu()
+    outer, inner = first.dilation[0], second.dilation[0]
+    maps = [conv.weight for conv in convs] + [cast(Tensor, conv.bias) for conv in convs]
+    return FoldedLayer.apply(x, (-outer, -inner, 0, inner, outer), *maps)
+
+
+def conv3(width: int, dilation: int) -> nn.Conv1d:
+    return nn.Conv1d(width, width, 3, padding=dilation, dilation=dilation)
+
+
+class DualDilatedBranch(nn.Module):
+    """`m2`: MS-TCN++ layers, whose two convolutions have falling and growing dilations."""
+
+    def __init__(self, config: FactConfig, layers: int, d_in: int | None) -> None:
+        super().__init__()
+        width, self.dropout = config.frame_dim, config.dropout
+        self.conv_1x1_in = nn.Conv1d(d_in, width, 1) if d_in else None
+        self.conv_dilated_1 = nn.ModuleList(conv3(width, 2**i) for i in reversed(range(layers)))
+        self.conv_dilated_2 = nn.ModuleList(conv3(width, 2**i) for i in range(layers))
+        self.conv_fusion = nn.ModuleList(nn.Conv1d(2 * width, width, 1) for _ in range(layers))
+        self.conv_out = nn.Conv1d(width, config.hidden, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features [T, hidden] of x [T, d_in], or [T, frame_dim] without an input map."""
+        f = x if self.conv_1x1_in is None else pointwise(x, self.conv_1x1_in)
+        layers = zip(self.conv_dilated_1, self.conv_dilated_2, self.conv_fusion, strict=True)
+        for i, convs in enumerate(cast(Iterable[tuple[nn.Conv1d, ...]], layers)):
+            last = i == len(self.conv_fusion) - 1
+            f = f + dropout(dual_dilated(f, *convs), self.dropout, self.training and not last)
+        return pointwise(f, self.conv_out)
+
+
+class DilatedLayer(nn.Module):
+    """One MS-TCN layer: f + dropout(conv1x1(ReLU(conv3(f)))), then a layer norm if asked."""
+
+    def __init__(self, config: FactConfig, dilation: int) -> None:
+        super().__init__()
+        width, self.dropout = config.frame_dim, config.dropout
+        self.conv_dilated = conv3(width, dilation)
+        self.conv_1x1 = nn.Conv1d(width, width, 1)
+        self.norm = nn.LayerNorm(width) if config.frame_norm else nn.Identity()
+
+    def forward(self, f: Tensor) -> Tensor:
+        update = pointwise(over_time(f, self.conv_dilated).relu(), self.conv_1x1)
+        return self.norm(f + dropout(update, self.dropout, self.training))
+
+
+class DilatedBranch(nn.Module):
+    """`m`: MS-TCN layers with growing dilations."""
+
+    def __init__(self, config: FactConfig, layers: int, d_in: int | None) -> None:
+        super().__init__()
+        self.conv_1x1 = nn.Conv1d(d_in, config.frame_dim, 1) if d_in else None
+        self.layers = nn.ModuleList(DilatedLayer(config, 2**i) for i in range(layers))
+        self.conv_out = nn.Conv1d(config.frame_dim, config.hidden, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features [T, hidden] of x [T, d_in], or [T, frame_dim] without an input map."""
+        f = x if self.conv_1x1 is None else pointwise(x, self.conv_1x1)
+        for layer in self.layers:
+            f = layer(f)
+        return pointwise(f, self.conv_out)
+
+
+def frame_branch(config: FactConfig, layers: int, d_in: int | None = None) -> nn.Module:
+    """Return the branch that `config.frame` names; `d_in` is the width its input map reads."""
+    kind = DualDilatedBranch if config.frame == "m2" else DilatedBranch
+    return kind(config, layers, d_in)

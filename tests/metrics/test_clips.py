@@ -1,0 +1,104 @@
+"""Whole segments classified: by the mean of their tokens' probabilities, known ones only."""
+
+import numpy as np
+import pytest
+
+from pjepa.metrics.bootstrap import difference_intervals, interval, intervals
+from pjepa.metrics.classes import class_scores, confusion
+from pjepa.metrics.clips import clip_counts
+from pjepa.metrics.segmentation import CONVENTIONS, METRICS, scores, take_statistics
+from pjepa.metrics.statistics import TakeStatistics
+
+PROBABILITY = np.array(
+    [[0.9, 0.1, 0], [0.4, 0.6, 0], [0.4, 0.6, 0], [0, 0.2, 0.8], [0, 1, 0], [0, 0, 1]], np.float32
+)
+
+
+def test_the_mean_decides_not_the_majority() -> None:
+    labels, segments = np.array([0, 0, 0, 2, 1, 1]), np.array([0, 0, 0, 1, 1, 2])
+    found = clip_counts(labels, PROBABILITY, segments)
+    # Segment 1 holds two labels: a clip each. Right: 0 (mean 0.57), 2 and the first 1.
+    assert (found.clips, found.correct) == (4, 3)
+
+
+def test_unknown_and_background_clips_do_not_count() -> None:
+    labels, segments = np.array([0, 0, -1, -1, 1, 2]), np.array([0, 0, 1, 1, 2, 3])
+    assert clip_counts(labels, PROBABILITY, segments, background=0).clips == 2
+    assert clip_counts(labels, PROBABILITY, segments).clips == 3
+    nothing = clip_counts(np.zeros(0, int), np.zeros((0, 3), np.float32), np.zeros(0, int))
+    assert (nothing.clips, nothing.correct) == (0, 0)
+
+
+def test_equal_neighbours_are_two_clips_if_segments_say_so() -> None:
+    labels = np.array([1, 1, 1, 1, 1, 1])
+    assert clip_counts(labels, PROBABILITY, np.array([0, 0, 0, 1, 1, 1])).clips == 2
+    assert clip_counts(labels, PROBABILITY, np.zeros(6, int)).clips == 1
+    assert clip_counts(labels, PROBABILITY, np.full(6, -1)).clips == 1
+
+
+def some_takes(count: int = 12, clips: bool = True) -> dict[str, TakeStatistics]:
+    random = np.random.default_rng(0)
+    found = {}
+    for number in range(count):
+        truth = np.repeat(random.integers(-1, 5, 8), 4)
+        guess = np.where(random.random(32) < 0.6, truth, random.integers(0, 5, 32))
+        row = take_statistics(truth, guess, 0).to_dict()
+        extra = {"clips": 7.0, "clips_correct": float(number % 8)} if clips else {}
+        found[f"t{number}"] = TakeStatistics.from_dict(row | extra)
+    return found
+
+
+def test_top1_appears_only_where_clips_were_counted() -> None:
+    with_clips, without = some_takes(), some_takes(clips=False)
+    assert "top1" not in scores(list(without.values()))
+    expected = 100 * sum(number % 8 for number in range(12)) / (12 * 7)
+    assert float(scores(list(with_clips.values()))["top1"]) == pytest.approx(expected)
+    groups = {take: take for take in with_clips}
+    assert set(intervals(with_clips, groups, 20, 0)) == {*METRICS, "top1"}
+    assert set(difference_intervals(with_clips, without, groups, 20, 0)) == set(METRICS)
+
+
+def test_macro_f1_is_that_of_the_summed_confusions() -> None:
+    random = np.random.default_rng(1)
+    pairs = [(random.integers(-1, 5, 40), random.integers(0, 6, 40)) for _ in range(5)]
+    for background in (None, 0):
+        takes = [take_statistics(y, p, background) for y, p in pairs]
+        counts = sum(confusion(y, np.where(p < 5, p, -1), 5) for y, p in pairs)
+        clipped = [take_statistics(y, np.where(p < 5, p, -1), background) for y, p in pairs]
+        expected = class_scores(counts, background).macro_f1
+        assert float(scores(clipped)["macro_f1"]) == pytest.approx(expected)
+        summed = takes[0]
+        for take in takes[1:]:
+            summed = summed + take
+        assert float(scores([summed])["macro_f1"]) == pytest.approx(
+            float(scores(takes)["macro_f1"])
+        )
+    per_take = [float(scores([take])["macro_f1"]) for take in takes]
+    assert float(scores(takes, "ltcontext")["macro_f1"]) == pytest.approx(np.mean(per_take))
+
+
+def test_macro_f1_is_resampled_like_everything_else() -> None:
+    stats = some_takes()
+    groups = {take: f"g{number // 3}" for number, take in enumerate(stats)}
+    counts = np.random.default_rng(7).multinomial(4, np.full(4, 1 / 4), size=30)
+    values = []
+    for row in counts:
+        drawn = [stats[f"t{i}"] for i in range(12) for _ in range(row[i // 3])]
+        values.append(float(scores(drawn)["macro_f1"]))
+    found = interval(stats, groups, "macro_f1", 30, 7)
+    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(values, [2.5, 97.5])))
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_one_frame_and_no_take(convention: str) -> None:
+    assert float(scores([take_statistics([3], [3], 0, convention)])["macro_f1"]) == 100
+    assert float(scores([take_statistics([3], [1], 0, convention)])["macro_f1"]) == 0
+    assert float(scores([take_statistics([0], [1], 0, convention)])["macro_f1"]) == 0
+    assert float(scores([], convention)["macro_f1"]) == 100
+
+
+def test_statistics_survive_json() -> None:
+    import json
+
+    take = next(iter(some_takes().values()))
+    assert TakeStatistics.from_dict(json.loads(json.dumps(take.to_dict()))) == take

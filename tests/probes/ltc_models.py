@@ -1,0 +1,94 @@
+"""Golden LTContext models and a slow, obvious one that masks a T x T matrix."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+from torch.nn import functional as F
+
+from pjepa.config.ltcontext import LTCausalConfig, LTContextConfig
+from pjepa.probes.ltcausal import LTCausal
+from pjepa.probes.ltcontext import LTContext, official_weights
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "tas"
+FILES = ("ltc_red1_dil4", "ltc_red2_dil2")
+NO_DROPOUT = dict.fromkeys(
+    ("dropout", "channel_masking", "attention_dropout", "output_dropout"), 0.0
+)
+Batch = tuple[Tensor, Tensor | None]  # features [B, T, D], valid [B, T]
+
+
+def golden(file: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and config of a golden file."""
+    with safe_open(GOLDEN / f"{file}.safetensors", "pt") as stored:
+        tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+        return tensors, json.loads(stored.metadata()["config"])
+
+
+def golden_model(file: str, causal: bool = False, **settings: Any) -> LTContext:
+    """Our model with the golden weights and no dropout."""
+    tensors, theirs = golden(file)
+    names = {
+        "stages": "NUM_STAGES", "layers": "NUM_LAYERS", "width": "MODEL_DIM", "reduction": "RED",
+        "window": "W", "stride": "G", "dilation": "DIL", "heads": "HEADS",
+    }  # fmt: skip
+    values = {ours: theirs[name] for ours, name in names.items()} | NO_DROPOUT | settings
+    shape = theirs["INPUT_DIM"], theirs["NUM_CLASSES"]
+    model: LTContext
+    if causal:
+        model = LTCausal(LTCausalConfig(**values), *shape)
+    else:
+        model = LTContext(LTContextConfig(**values), *shape)
+    state = {k.removeprefix("state."): v for k, v in tensors.items() if k.startswith("state.")}
+    model.load_state_dict(official_weights(state))
+    return model
+
+
+def golden_batch(tensors: dict[str, Tensor], case: str) -> Batch:
+    """Features and, where a take is padded, which frames are real."""
+    mask = tensors[f"{case}.mask"][:, 0]
+    return tensors[f"{case}.input"].transpose(1, 2), None if bool(mask.all()) else mask
+
+
+def obvious_attention(module: Any, x: Tensor, values: Tensor, allowed: Tensor) -> Tensor:
+    """`x` plus attention under a boolean T x T matrix, for one take [T, d]."""
+    heads, half = module.config.heads, x.shape[1] // 2
+    q, k, _ = F.linear(x, module.qkv.weight, module.qkv.bias).split(half, 1)
+    v = F.linear(values, module.qkv.weight[2 * half :], module.qkv.bias[2 * half :])
+    found = []
+    for q_h, k_h, v_h in zip(*(y.chunk(heads, 1) for y in (q, k, v)), strict=True):
+        scores = (q_h @ k_h.T / (half / heads) ** 0.5).masked_fill(~allowed, -torch.inf)
+        found.append(scores.softmax(1) @ v_h)
+    return x + module.proj(F.gelu(torch.cat(found, 1)))
+
+
+def obvious_logits(model: LTContext, x: Tensor, segment: Tensor | None = None) -> list[Tensor]:
+    """The stages' logits of one take [T, D], without dropout."""
+    config, i = model.config, torch.arange(len(x))
+    base = i[:, None] // config.window * config.window
+    near = (i >= base - config.window // 2) & (i < base + config.window + config.window // 2)
+    far = i % config.stride == i[:, None] % config.stride
+    if segment is not None:
+        near, far = (seen & (segment <= segment[:, None]) for seen in (near, far))
+    logits: list[Tensor] = []
+    values = None
+    for stage in [model.stage1, *model.stages]:
+        f = stage.input_proj(x)
+        for number, layer in enumerate(stage.layers):
+            k, conv = config.dilation**number, layer.dilated_conv
+            padded = F.pad(f.T[None], (2 * k, 0) if model.causal else (k, k))
+            o = F.gelu(F.conv1d(padded, conv.weight, conv.bias, dilation=k))[0].T
+            for attention, seen in ((layer.windowed_attn, near), (layer.ltc_attn, far)):
+                o = obvious_attention(attention, o, o if values is None else values, seen)
+            f = f + layer.out_linear(o)
+        logits.append(stage.out_proj(f))
+        x, values = logits[-1].softmax(1), model.dim_reduction(f) if values is None else f
+    return logits
+
+
+def random_take(length: int, width: int, seed: int) -> Tensor:
+    """Features [T, D]."""
+    return torch.randn(length, width, generator=torch.Generator().manual_seed(seed))

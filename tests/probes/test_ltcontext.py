@@ -1,0 +1,205 @@
+"""LTContext equals the official model, and a slow obvious one with its gradients."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from torch import Tensor
+from torch.nn import functional as F
+
+from pjepa.config.ltcontext import PRESETS, LTCausalConfig, LTContextConfig
+from pjepa.errors import InputError
+from pjepa.probes.ltcausal import LTCausal
+from pjepa.probes.ltcontext import LTContext, loss_terms
+from tests.probes.ltc_models import (
+    FILES,
+    GOLDEN,
+    NO_DROPOUT,
+    golden,
+    golden_batch,
+    golden_model,
+    obvious_logits,
+    random_take,
+)
+
+SMALL = LTContextConfig(stages=2, layers=2, width=8, window=4, stride=3, dilation=2)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Small tensors lose time on more threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("case", ["a", "b"])
+@pytest.mark.parametrize("file", FILES)
+def test_every_part_equals_the_official_model(file: str, case: str) -> None:
+    tensors, _ = golden(file)
+    model = golden_model(file)
+    inner: dict[str, Tensor] = {}
+    for name, module in model.named_modules():
+        module.register_forward_hook(lambda _, __, out, name=name: inner.update({name: out}))
+    features, valid = golden_batch(tensors, case)
+    logits = torch.stack(model(features, valid=valid)).transpose(2, 3)
+    torch.testing.assert_close(logits, tensors[f"{case}.logits"], atol=2e-5, rtol=0)
+    if valid is not None:
+        assert not logits.masked_fill(valid[None, :, None], 0).any()
+
+    def same(ours: Tensor, theirs: str) -> None:
+        expected = tensors[f"{case}.{theirs}"]
+        torch.testing.assert_close(ours.transpose(1, 2), expected, atol=2e-5, rtol=0)
+
+    for number, stage in enumerate(["stage1", "stages.0", "stages.1"]):
+        same(inner[stage][1], f"feature.{number}")
+    same(inner["stage1.layers.0"], "stage1.layer0.out")
+    real = 1.0 if valid is None else valid[..., None]
+    for stage in ("stage1", "stages.0"):
+        layer = f"{stage}.layers.0"
+        conv = F.gelu(inner[f"{layer}.dilated_conv"]) * real
+        windowed = inner[f"{layer}.windowed_attn"] * real
+        same(windowed - conv, f"{stage}.layer0.windowed_attn")
+        same(inner[f"{layer}.ltc_attn"] * real - windowed, f"{stage}.layer0.ltc_attn")
+
+
+@pytest.mark.parametrize("case", ["a", "b"])
+@pytest.mark.parametrize("file", FILES)
+def test_loss_and_gradients_equal_the_official_ones(file: str, case: str) -> None:
+    tensors, _ = golden(file)
+    model = golden_model(file)
+    features, valid = golden_batch(tensors, case)
+    logits, labels = model(features, valid=valid), tensors[f"{case}.target"]
+    labels = labels.where(labels >= 0, -1)
+    terms = [torch.stack(loss_terms(stage, labels, 16.0)) for stage in logits]
+    loss = model.loss(logits, labels)
+    found = torch.cat([loss[None], torch.stack(terms).sum(0)])
+    torch.testing.assert_close(found, tensors[f"{case}.loss"], atol=1e-5, rtol=0)
+    loss.backward()
+    for name in ("stage1.input_proj.weight", "stages.1.out_proj.weight"):
+        expected = tensors[f"{case}.grad.{name}"][..., 0]
+        torch.testing.assert_close(model.get_parameter(name).grad, expected, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_first_training_steps_equal_the_official_ones(file: str) -> None:
+    tensors, _ = golden(file)
+    model = golden_model(file).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2.5e-4, weight_decay=0)
+    losses = []
+    for _ in range(8):
+        optimizer.zero_grad()
+        loss = model.loss(model(tensors["a.input"][0].T), tensors["a.target"][0])
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    np.testing.assert_allclose(losses, tensors["c.train_losses"].numpy(), atol=1e-4)
+
+
+def test_clipped_smoothing_equals_the_official_one() -> None:
+    stored = np.load(GOLDEN / "smooth_and_merge.npz")
+    logits = torch.from_numpy(stored["smooth.logits_BCT"]).transpose(1, 2).requires_grad_()
+    entropy, smoothing = loss_terms(logits, torch.zeros(2, 12, dtype=torch.long), 16.0)
+    assert float(entropy.detach()) == pytest.approx(
+        float(stored["smooth.ltc_ce_target0"]), abs=1e-5
+    )
+    assert float(smoothing.detach()) == pytest.approx(float(stored["smooth.ltc_value"]), abs=1e-5)
+    (grad,) = torch.autograd.grad(smoothing, logits)
+    expected = torch.from_numpy(stored["smooth.ltc_grad_BCT"]).transpose(1, 2)
+    torch.testing.assert_close(grad, expected, atol=1e-6, rtol=0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    length=st.integers(1, 40),
+    window=st.sampled_from([2, 4, 10]),
+    stride=st.integers(1, 9),
+    heads=st.sampled_from([1, 2]),
+    dilation=st.integers(1, 4),
+)
+def test_equals_the_obvious_model_with_gradients(
+    length: int, window: int, stride: int, heads: int, dilation: int
+) -> None:
+    config = LTContextConfig(
+        stages=3, layers=3, width=8, reduction=2, window=window, stride=stride, heads=heads,
+        dilation=dilation, **NO_DROPOUT,
+    )  # fmt: skip
+    torch.manual_seed(length)
+    model = LTContext(config, 5, 4).double()
+    features, labels = random_take(length, 5, 0).double(), torch.arange(length) % 4 - 1
+    ours, obvious = model(features), obvious_logits(model, features)
+    torch.testing.assert_close(ours, obvious, atol=1e-9, rtol=0)
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    for name, found, expected in zip(
+        names,
+        torch.autograd.grad(model.loss(ours, labels), parameters),
+        torch.autograd.grad(model.loss(obvious, labels), parameters),
+        strict=True,
+    ):
+        torch.testing.assert_close(
+            found, expected, atol=1e-9, rtol=0, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "classes", "parameters"),
+    [
+        (LTContext, PRESETS["paper"], 202, 5_211_816),
+        (LTContext, PRESETS["official"], 202, 712_008),
+        (LTCausal, LTCausalConfig(), 116, 1_505_948),
+    ],
+)
+def test_presets_have_the_published_number_of_parameters(
+    kind: type[LTContext], config: LTContextConfig, classes: int, parameters: int
+) -> None:
+    with torch.device("meta"):
+        model = kind(config, 2048, classes)  # type: ignore[arg-type]
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+
+
+def test_prediction_is_the_last_stage_without_dropout() -> None:
+    model = LTContext(SMALL, 6, 3).train()
+    features = random_take(20, 6, 0)
+    found = model.predict(features)
+    assert model.training
+    assert not found.requires_grad
+    torch.testing.assert_close(found, obvious_logits(model, features)[-1].softmax(1).detach())
+    assert [tuple(stage.shape) for stage in model.logits(features)] == [(20, 3)] * 2
+    torch.manual_seed(0)
+    once = model(features)[-1]
+    assert not torch.equal(once, model(features)[-1])  # dropout is on in training
+    torch.manual_seed(0)
+    assert torch.equal(once, model(features)[-1])  # and comes from torch's seed
+
+
+def test_unknown_frames_and_short_takes_have_a_finite_loss() -> None:
+    model = LTContext(SMALL.model_copy(update=NO_DROPOUT), 6, 3)
+    features = random_take(9, 6, 0)
+    logits, labels = model(features), torch.tensor([0, 1, 2, -1, -1, 0, 1, -100, 2])
+    known = labels >= 0
+    entropy, _ = loss_terms(logits[-1], labels, 16.0)
+    torch.testing.assert_close(entropy, F.cross_entropy(logits[-1][known], labels[known]))
+    for frames in (9, 1):
+        loss = model.loss(model(features[:frames]), torch.full((frames,), -1))
+        loss.backward()
+        assert torch.isfinite(loss)
+        assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+def test_bad_input_is_named() -> None:
+    model = LTContext(SMALL, 6, 3)
+    for shape in ((9, 5), (0, 6), (6,), (1, 0, 6)):
+        with pytest.raises(InputError, match="expected \\[frames, 6\\]"):
+            model(torch.zeros(shape))
+    with pytest.raises(InputError, match="label 3 is not one of 3 classes"):
+        model.loss(model(torch.zeros(4, 6)), torch.tensor([0, 1, 2, 3]))
+    with pytest.raises(InputError, match="3 labels for 4 frames"):
+        model.loss(model(torch.zeros(4, 6)), torch.tensor([0, 1, 2]))
+    for wrong in ({"window": 7}, {"heads": 3}, {"width": 8, "reduction": 8}, {"layer": 3}):
+        with pytest.raises(ValidationError):
+            LTContextConfig(**wrong)

@@ -1,0 +1,213 @@
+"""Cells of trained probes: complete, honest about who chose and what was seen, resumable."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from pjepa.config.probe import ProbeCommonConfig
+from pjepa.config.trained import AttentiveConfig, ForegroundConfig, LTCausalProbeConfig
+from pjepa.errors import InputError
+from pjepa.metrics.bootstrap import interval
+from pjepa.metrics.segmentation import METRICS
+from pjepa.probes import training
+from pjepa.probes.cell import CellInputs, run_cell
+from pjepa.probes.registry import load_probe
+from pjepa.probes.stored import cell_statistics, streamed_statistics
+from pjepa.streams.store import StreamReader, read_labels, write_labels
+from pjepa.takes.manifest import read_takes
+from pjepa.training import saver
+from tests.probes.world import COMMON, FPS, LINEAR, world
+
+ATTENTIVE = AttentiveConfig(
+    epochs=3, lr=0.01, window=12, chunk=4, width=8, heads=2, chunk_attention="chunk"
+)
+FOREGROUND = ForegroundConfig(epochs=3, lr=0.05)
+TRAINED = COMMON.model_copy(update={"input_norm": "standardize", "stream_step_s": 2.5})
+
+
+def trained_cell(
+    inputs: CellInputs,
+    out: Path,
+    config: AttentiveConfig | ForegroundConfig = ATTENTIVE,
+    work: Path | None = None,
+    **changes: object,
+) -> tuple[dict[str, float], dict]:
+    common = ProbeCommonConfig.model_validate({**TRAINED.model_dump(), **changes})
+    probe = "attentive" if isinstance(config, AttentiveConfig) else "foreground"
+    metrics = run_cell(inputs, out, probe, "raw", common, config, work)
+    return metrics, json.loads((out / "details.json").read_text())
+
+
+def test_folder_is_complete_and_loads(tmp_path: Path) -> None:
+    inputs, out = world(tmp_path), tmp_path / "out"
+    metrics, details = trained_cell(inputs, out, seeds=(0, 5))
+    assert set(metrics) == {*METRICS, "top1"}
+    assert [run["seed"] for run in details["runs"]["trained"]] == [0, 5]
+    values = [run["metrics"]["acc"] for run in details["runs"]["trained"]]
+    assert metrics["acc"] == pytest.approx(np.mean(values))
+    assert details["selection"] == {"on": "holdout", "on_reported": False}
+    assert details["sight"] == {"to": "block", "whole_take": False, "lookahead_s": 0.75}
+    names = {path.name for path in out.iterdir()}
+    assert names == {
+        "metrics.json", "details.json", "streaming.json", "predictions.parquet", "segments.csv",
+        "model",
+    }  # fmt: skip
+    frame = pq.read_table(out / "predictions.parquet").to_pandas()
+    probe, reader = load_probe(out / "model"), StreamReader(inputs.streams[0])
+    take = reader.read("take 12")
+    found = probe.predict(take.features, take.segment.astype(np.int64))
+    mine = frame[frame["take_id"] == "take 12"]
+    np.testing.assert_array_equal(found.argmax(1), mine["prediction"])
+    np.testing.assert_array_equal(found.max(1), mine["score"])
+
+
+def test_streaming_is_told_truthfully(tmp_path: Path) -> None:
+    inputs, out = world(tmp_path), tmp_path / "out"
+    metrics, details = trained_cell(inputs, out)
+    streaming = json.loads((out / "streaming.json").read_text())
+    assert set(streaming) == {"segments", "seconds"}
+    by_segment, by_time = streaming["segments"], streaming["seconds"]
+    assert not by_segment["equals_offline"]  # segments of 5 tokens end inside chunks of 4
+    assert by_segment["boundaries"] == "annotated"
+    assert (by_time["boundaries"], by_time["step_s"]) == ("none", 2.5)
+    for entry in streaming.values():
+        assert entry["probe_lookahead_s"] == 0.75
+        assert entry["representation_lookahead_s"] == 2
+        assert entry["lookahead_s"] == 2.75
+        assert entry["note"] == "see up to 2 s ahead themselves"
+    stored = streamed_statistics(out, "segments")
+    found = interval(stored.variants, stored.groups, "acc", 50, 0)
+    assert by_segment["intervals"]["acc"]["low"] == pytest.approx(found.low)
+    assert by_segment["metrics"]["acc"] == pytest.approx(found.mean)
+    causal = ATTENTIVE.model_copy(update={"chunk_attention": "causal"})
+    metrics, details = trained_cell(inputs, tmp_path / "causal", causal)
+    streaming = json.loads((tmp_path / "causal" / "streaming.json").read_text())
+    for entry in streaming.values():
+        assert entry["equals_offline"]
+        assert entry["probe_lookahead_s"] == details["sight"]["lookahead_s"] == 0
+        assert entry["metrics"] == pytest.approx(metrics)
+
+
+def test_protocols_are_chosen_by_params(tmp_path: Path) -> None:
+    inputs = world(tmp_path)
+    trained_cell(inputs, tmp_path / "one", FOREGROUND, streaming=("seconds",))
+    assert list(json.loads((tmp_path / "one" / "streaming.json").read_text())) == ["seconds"]
+    trained_cell(inputs, tmp_path / "none", FOREGROUND, streaming=())
+    assert not (tmp_path / "none" / "streaming.json").exists()
+
+
+def test_a_stream_without_boundaries_is_streamed_by_time(tmp_path: Path) -> None:
+    inputs = world(tmp_path, annotated=False)
+    trained_cell(inputs, tmp_path / "out")
+    assert list(json.loads((tmp_path / "out" / "streaming.json").read_text())) == ["seconds"]
+    causal = LTCausalProbeConfig(epochs=1, stages=1, layers=1, width=8, window=4)
+    with pytest.raises(InputError, match="no annotated segment"):
+        run_cell(inputs, tmp_path / "none", "ltcausal", "raw", TRAINED, causal)
+    blocks = causal.model_copy(update={"block": 4})
+    run_cell(inputs, tmp_path / "blocks", "ltcausal", "raw", TRAINED, blocks)
+
+
+def garbled(inputs: CellInputs, splits: tuple[str, ...]) -> None:
+    """Replaces the labels of some splits by noise; which tokens are known stays."""
+    labels = read_labels(inputs.labels)
+    split = read_takes(inputs.takes).set_index("take_id")["split"]
+    random = np.random.default_rng(5)
+    rows = []
+    for take, label in labels.items():
+        noise = np.where(label < 0, -1, random.integers(0, 4, len(label)))
+        kept = label if split[take] not in splits else noise
+        rows.append((take, np.arange(len(label)) / FPS, kept))
+    write_labels(inputs.labels, rows)
+
+
+@pytest.mark.parametrize("config", [ATTENTIVE, FOREGROUND], ids=["attentive", "foreground"])
+def test_val_and_test_labels_never_reach_the_weights(
+    config: AttentiveConfig | ForegroundConfig, tmp_path: Path
+) -> None:
+    inputs = world(tmp_path)
+    trained_cell(inputs, tmp_path / "a", config)
+    garbled(inputs, ("val", "test"))
+    trained_cell(inputs, tmp_path / "b", config)
+    files = [tmp_path / name / "model" / "model.safetensors" for name in ("a", "b")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    metrics = [(tmp_path / name / "metrics.json").read_bytes() for name in ("a", "b")]
+    assert metrics[0] != metrics[1]
+
+
+def test_published_habits_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inputs = world(tmp_path)
+    _, details = trained_cell(inputs, tmp_path / "test", select_on="test")
+    assert details["selection"] == {"on": "test", "on_reported": True}
+    assert "chosen on test, the split that is reported" in details["warnings"][0]
+    assert details["warnings"][0] in capsys.readouterr().err
+    assert details["takes"] == {"fit": 8, "holdout": 4, "reported": 4}
+    _, details = trained_cell(inputs, tmp_path / "val", select_on="val")
+    assert details["selection"] == {"on": "val", "on_reported": False}
+    assert details["warnings"] == []
+    _, details = trained_cell(inputs, tmp_path / "last", select_on="last")
+    assert details["runs"]["trained"][0]["fit"]["epoch"] == 3
+    linear = ProbeCommonConfig(**{**COMMON.model_dump(), "select_on": "last"})
+    with pytest.raises(InputError, match="give one l2"):
+        run_cell(inputs, tmp_path / "linear", "linear", "raw", linear, LINEAR)
+
+
+def test_the_label_budget_is_recorded(tmp_path: Path) -> None:
+    inputs = world(tmp_path)
+    _, details = trained_cell(inputs, tmp_path / "half", FOREGROUND, label_fraction=0.5)
+    assert details["takes"] == {"fit": 3, "holdout": 1, "reported": 4}
+    assert details["labels"] == {
+        "label_fraction": 0.5, "takes": 3, "of": 6, "variant": "honest",
+        "why": "nothing upstream used a label or a boundary",
+    }  # fmt: skip
+    with pytest.raises(InputError, match="label_fraction keeps 0 of 6 train takes"):
+        trained_cell(inputs, tmp_path / "none", FOREGROUND, label_fraction=0.01)
+
+
+def test_a_killed_cell_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saver, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(saver, "SAVE_SHARE", 1e9)
+    inputs, work = world(tmp_path), tmp_path / "work"
+    trained_cell(inputs, tmp_path / "whole", seeds=(0, 1))
+    epochs = []
+    plain = training.Trainer.epoch
+
+    def counted(self: training.Trainer, *args: object) -> None:
+        if len(epochs) == 4:
+            raise KeyboardInterrupt
+        epochs.append(self.seed)
+        plain(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(training.Trainer, "epoch", counted)
+    with pytest.raises(KeyboardInterrupt):
+        trained_cell(inputs, tmp_path / "killed", work=work, seeds=(0, 1))
+    assert not (tmp_path / "killed").exists()
+    epochs.clear()
+    trained_cell(inputs, tmp_path / "killed", work=work, seeds=(0, 1))
+    assert epochs == [1, 1]  # seed 0 was done, seed 1 had one epoch of three
+    for path in sorted((tmp_path / "whole").rglob("*.*")):
+        assert (
+            path.read_bytes()
+            == (tmp_path / "killed" / path.relative_to(tmp_path / "whole")).read_bytes()
+        ), path
+
+
+def test_seeds_of_the_linear_probe(tmp_path: Path) -> None:
+    inputs, out = world(tmp_path, variants=2), tmp_path / "out"
+    common = ProbeCommonConfig(**{**COMMON.model_dump(), "seeds": (0, 1, 2)})
+    run_cell(inputs, out, "linear", "random", common, LINEAR)
+    assert len(cell_statistics(out).variants) == 2  # the optimum draws nothing
+    assert len(cell_statistics(out, "paper").variants) == 6
+    details = json.loads((out / "details.json").read_text())
+    assert [run["seed"] for run in details["runs"]["converged"]] == [None, None]
+
+
+def test_no_held_out_take_to_choose_on(tmp_path: Path) -> None:
+    inputs = world(tmp_path)
+    labels = read_labels(inputs.labels)
+    labels |= {take: np.full(40, -1) for take in ("take 6", "take 7")}
+    write_labels(inputs.labels, [(t, np.arange(40) / FPS, y) for t, y in labels.items()])
+    with pytest.raises(InputError, match=r"set probe\.common\.select_on=last"):
+        trained_cell(inputs, tmp_path / "out")

@@ -1,0 +1,84 @@
+"""The hand-written gradients are those of the plain formulas, dropout included."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pjepa.probes.lean import add_dropped, keep_mask, shifted_sum
+from pjepa.probes.sparse_attention import sparse_attention
+from pjepa.probes.windowed import Pattern, Strides, Windows, visibility
+
+
+def normal(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64).requires_grad_()
+
+
+@pytest.mark.parametrize("p", [0.1, 0.2, 0.5])
+def test_dropped_share_and_scale(p: float) -> None:
+    torch.manual_seed(0)
+    keep = keep_mask((1001, 999), p, torch.device("cpu")).double()
+    assert set(keep.unique().tolist()) == {0.0, 1.0}
+    assert float(keep.mean()) == pytest.approx(1 - p, abs=5 * (p * (1 - p) / 1e6) ** 0.5)
+    rows, columns = keep[:, 1:] - (1 - p), keep[:, :-1] - (1 - p)
+    assert float((rows * columns).mean()) == pytest.approx(0, abs=2e-3)  # neighbours share no bits
+    found = add_dropped(torch.ones(50, 40), torch.full((50, 40), 3.0), p) - 1
+    kept = found[found != 0]
+    torch.testing.assert_close(kept, torch.full_like(kept, 3 / (1 - p)))
+
+
+def test_dropout_gradient() -> None:
+    x, y = normal(2, 7, 3), normal(2, 7, 3)
+
+    def seeded(x: Tensor, y: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return add_dropped(x, y, 0.4)
+
+    assert torch.autograd.gradcheck(seeded, (x, y))
+    assert torch.equal(add_dropped(x, y, 0.0), x + y)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 12])
+@pytest.mark.parametrize("dilation", [1, 3, 5])
+@pytest.mark.parametrize("causal", [False, True])
+def test_shifted_sum_is_a_dilated_convolution(length: int, dilation: int, causal: bool) -> None:
+    torch.manual_seed(0)
+    x, weight, bias = normal(2, length, 4), normal(4, 4, 3), normal(4)
+    shifts = (2 * dilation, dilation, 0) if causal else (dilation, 0, -dilation)
+    padding = (2 * dilation, 0) if causal else (dilation, dilation)
+    expected = F.conv1d(F.pad(x.transpose(1, 2), padding), weight, bias, dilation=dilation)
+    found = shifted_sum(x, weight, bias, shifts)
+    torch.testing.assert_close(found, expected.transpose(1, 2))
+    seed = torch.randn_like(found)
+    ours = torch.autograd.grad(found, (x, weight, bias), seed)
+    theirs = torch.autograd.grad(expected, (x, weight, bias), seed.transpose(1, 2))
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("pattern", [Windows(4), Strides(3)], ids=["windows", "strides"])
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("own_values", [True, False])
+def test_attention_gradient_under_dropout(pattern: Pattern, heads: int, own_values: bool) -> None:
+    torch.manual_seed(0)
+    x, values = normal(2, 7, 4), None if own_values else normal(2, 7, 4)
+    weight, offset = normal(12, 4), normal(12)
+    valid = torch.tensor([[True] * 7, [True] * 5 + [False] * 2])
+    segment = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [0, 1, 1, 1, 2, 2, 2]])
+    visible = visibility(pattern, valid, segment, torch.float64)
+
+    def seeded(*inputs: Tensor) -> Tensor:
+        torch.manual_seed(5)
+        x, weight, offset, *values = inputs
+        found = sparse_attention(
+            x, values[0] if values else None, weight, offset, visible, heads, 0.3
+        )
+        return found * valid[..., None]  # padded queries mean nothing
+
+    inputs = (x, weight, offset) if values is None else (x, weight, offset, values)
+    assert torch.autograd.gradcheck(seeded, inputs)
+
+
+def test_key_windows_are_views() -> None:
+    take = torch.randn(1, 24, 1, 2)
+    for view in (Windows(4).keys(take), Windows(4).queries(take), Strides(3).keys(take)):
+        assert view.untyped_storage().data_ptr() == take.untyped_storage().data_ptr()
