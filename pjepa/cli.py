@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +16,7 @@ from pjepa.config.presets import preset_text, text_difference
 from pjepa.errors import InputError
 from pjepa.report.terminal import print_table
 from pjepa.report.verify import committed_metrics, metric_changes
-from pjepa.work import read_json, whole_file
+from pjepa.work import read_json, whole_file, write_json
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -83,6 +84,34 @@ def verify(
     typer.echo(f"{differing} of {len(changes)} numbers differ")
     if differing:
         raise typer.Exit(1)
+
+
+@app.command()
+def compare(
+    experiments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="EXP",
+            help="Experiments, branches, tags or commits; `workspace`: the files on disk.",
+        ),
+    ],
+    probe: Annotated[str | None, typer.Option(help="Only this probe; all by default.")] = None,
+    metric: Annotated[str, typer.Option(help="acc, acc_bg, edit, f1_50, ...")] = "acc",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write every number to this file.")
+    ] = None,
+) -> None:
+    """Pool experiments (pretraining seeds, say) into one table, with paired intervals."""
+    from pjepa.report.compare import comparison
+    from pjepa.report.compare_tables import check_metric, comparison_json, print_comparison
+    from pjepa.report.experiments import read_experiment
+
+    with one_line_errors():
+        found = comparison([read_experiment(name, probe) for name in experiments])
+        check_metric(found, metric)
+        if json_file is not None:
+            write_json(json_file, comparison_json(found))
+        print_comparison(found, metric)
 
 
 @app.command()
