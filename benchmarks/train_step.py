@@ -38,7 +38,9 @@ def synthetic_take(number: int, tokens: int, d_in: int) -> TrainingTake:
 
 
 def step_config() -> PjepaConfig:
-    return PjepaConfig(width=256, heads=4, predictor_heads=4, mask_ratio=0.8, threads=1)
+    return PjepaConfig(
+        width=256, heads=4, predictor_heads=4, mask_ratio=0.8, threads=1, input_norm="none"
+    )
 
 
 def case(kind: str) -> Work:

@@ -115,6 +115,15 @@ def test_recomputed_activations_give_the_same_step(takes, config):
     assert torch.equal(kept[1], recomputed[1])
 
 
+@pytest.mark.slow
+def test_a_compiled_step_is_the_same_step(takes, config):
+    batch = first_batch(takes, config)
+    plain = weights_after_a_step(takes, config, [batch])
+    compiled = weights_after_a_step(takes, changed(config, compile=True), [batch])
+    assert plain[0] == pytest.approx(compiled[0], rel=1e-5)
+    torch.testing.assert_close(plain[1], compiled[1], atol=1e-4, rtol=0)
+
+
 def test_an_empty_batch_moves_nothing(takes, config):
     model = new_model(config, takes)
     loss, _ = model(pack([], 0, config, 8), 10)
