@@ -20,6 +20,9 @@ import pandas as pd
 import pytest
 import yaml
 
+from pjepa.config.params import Params
+from pjepa.config.presets import params_text
+
 ROOT = Path(__file__).resolve().parents[2]
 CELLS = ["raw", "pjepa", "pjepa_segment", "random"]
 SMALL: dict[str, dict[str, Any]] = {
@@ -89,7 +92,7 @@ class Copy:
                 section = section[part]
             assert set(change) <= set(section), f"params.yaml lacks one of {name}: {change}"
             section.update(change)
-        path.write_text(yaml.safe_dump(values, sort_keys=False))
+        path.write_text(params_text(Params.model_validate(values)))
 
     def lock(self) -> dict[str, dict[str, Any]]:
         return yaml.safe_load((self.folder / "dvc.lock").read_text())["stages"]
