@@ -10,7 +10,6 @@ the process's size just before, each way in a process of its own (Linux only).
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 import sys
@@ -26,11 +25,11 @@ import typer
 from torch import Tensor
 from torch.nn import functional as F
 
+from benchmarks.workers import Table, forget_peak, resident, row
 from pjepa.model.attention import attend, attention_plan, prefix_attend
 from pjepa.model.layout import Layout, layout_of_segments
 
 Way = Callable[[Tensor, Tensor, Tensor, Layout], Tensor]
-STATUS = Path("/proc/self/status")
 
 
 def ours(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
@@ -129,12 +128,6 @@ def times(case: Case, run: Callable[..., None]) -> dict[str, float]:
     return {name: median(found) for name, found in taken.items()}
 
 
-def status(field: str) -> float:
-    """A size of this process in MB."""
-    line = next(x for x in STATUS.read_text().splitlines() if x.startswith(field))
-    return int(line.split()[1]) / 1024
-
-
 def own_peak(name: str, length: int) -> float:
     """MB that one forward and backward adds to this process at its peak."""
     small, case = (Case(1, n, 45, 4, 64, (), 1) for n in (64, length))
@@ -142,9 +135,10 @@ def own_peak(name: str, length: int) -> float:
     both(WAYS[name], tensors(layout, 4, 64), layout)  # so that libraries are loaded
     layout = case.layout()
     qkv = tensors(layout, 4, 64)
-    before = status("VmRSS")
+    before = resident("VmRSS")
+    forget_peak()
     both(WAYS[name], qkv, layout)
-    return status("VmHWM") - before
+    return resident("VmHWM") - before
 
 
 def peak(name: str, length: int) -> float:
@@ -152,12 +146,6 @@ def peak(name: str, length: int) -> float:
     command = [sys.executable, "-m", "benchmarks.attention", "--peak", name, "--tokens"]
     done = subprocess.run([*command, str(length)], check=True, capture_output=True, text=True)
     return float(done.stdout)
-
-
-def row(name: str, mine: float, other: float, unit: str) -> dict[str, float | str]:
-    """One comparison, printed too."""
-    print(f"{name:72} {mine:9.2f} {other:9.2f} {unit} {mine / other:6.2f}", flush=True)
-    return {"ours": mine, "reference": other, "ratio": mine / other, "unit": unit}
 
 
 def main(
@@ -170,19 +158,16 @@ def main(
     if way is not None:
         print(own_peak(way, tokens))
         return
-    rows: dict[str, dict[str, float | str]] = {}
-    print(f"{'case':72} {'ours':>9} {'reference':>9}     ratio")
+    table = Table()
     for name, case in CASES.items():
         for what, run in (("forward", forward), ("forward + backward", both)):
             found = times(case, run)
             for other in case.references:
-                key = f"{name}, {what} / {other}"
-                rows[key] = row(key, found["ours"], found[other], "ms")
-    for name, (length, other) in PEAKS.items() if STATUS.exists() else ():
-        key = f"{name}, peak of forward + backward / {other}"
-        rows[key] = row(key, peak("ours", length), peak(other, length), "MB")
-    if json_file:
-        json_file.write_text(json.dumps(rows, indent=2) + "\n")
+                table.add(f"{name}, {what} / {other}", row(found["ours"], found[other], "ms"))
+    for name, (length, other) in PEAKS.items():
+        found_peaks = row(peak("ours", length), peak(other, length), "MB")
+        table.add(f"{name}, peak of forward + backward / {other}", found_peaks)
+    table.save(json_file)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ during two steps above the size before the first, each side in a process of its 
 from __future__ import annotations
 
 import importlib
-import json
 import subprocess
 import sys
 import time
@@ -24,9 +23,9 @@ from typing import Annotated
 import torch
 import typer
 
+from benchmarks.workers import Row, Table, forget_peak, resident, row
+
 MODULES = ("benchmarks.probes_ltcontext", "benchmarks.probes_fact")
-MEGABYTE = 2**20
-Row = dict[str, float | str]
 
 
 @dataclass(frozen=True)
@@ -56,18 +55,12 @@ def time_row(case: Case, rounds: int) -> Row:
     case.ours(), case.reference()
     pairs = [(cpu_seconds(case.ours), cpu_seconds(case.reference)) for _ in range(rounds)]
     ours, reference = (median(side) for side in zip(*pairs, strict=True))
-    return {"ours": ours, "reference": reference, "ratio": ours / reference, "unit": "CPU s"}
-
-
-def resident(field: str) -> float:
-    """`VmRSS` (now) or `VmHWM` (peak) of this process in MB."""
-    line = next(s for s in Path("/proc/self/status").read_text().splitlines() if field in s)
-    return float(line.split()[1]) / 1024
+    return row(ours, reference, "s")
 
 
 def peak_above_start(step: Callable[[], object]) -> float:
     """Peak resident MB of two steps above the size before them."""
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of imports and set-up
+    forget_peak()
     before = resident("VmRSS")
     step(), step()
     return resident("VmHWM") - before
@@ -84,7 +77,7 @@ def memory_row(name: str) -> Row:
         )
         for side in ("ours", "reference")
     )  # fmt: skip
-    return {"ours": ours, "reference": reference, "ratio": ours / reference, "unit": "MB"}
+    return row(ours, reference, "MB")
 
 
 def main(
@@ -101,15 +94,11 @@ def main(
     if memory_of:
         print(peak_above_start(getattr(cases[memory_of], side)))
         return
-    rows: dict[str, Row] = {}
-    print(f"{'case':44} {'ours':>9} {'reference':>9} {'ratio':>6} unit")
+    table = Table()
     for name, case in cases.items():
-        for what, row in (("time", time_row(case, rounds)), ("memory", memory_row(name))):
-            rows[f"{name}, {what}"] = row
-            numbers = f"{row['ours']:9.2f} {row['reference']:9.2f} {row['ratio']:6.2f}"
-            print(f"{f'{name}, {what}':44} {numbers} {row['unit']}", flush=True)
-    if json_file:
-        json_file.write_text(json.dumps(rows, indent=2) + "\n")
+        table.add(f"{name}, time", time_row(case, rounds))
+        table.add(f"{name}, memory", memory_row(name))
+    table.save(json_file)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.plain_jepa import PlainJepa
-from benchmarks.workers import MB, Work, Worker, alternately, print_rows, resident, row
+from benchmarks.workers import Table, Work, Worker, alternately, resident, row
 from pjepa.config.pjepa import PjepaConfig
 from pjepa.model.jepa import Jepa
 from pjepa.training.data import TrainingTake, View, pack
@@ -88,7 +88,7 @@ def long_take() -> Work:
 
     def work() -> float:
         trainer.step([pack([View(take)], 0, config, 2048)], config.lr, 0)
-        return resident("VmHWM") / (1024 * MB)
+        return resident("VmHWM") / 1024
 
     return work
 
@@ -127,25 +127,27 @@ def main() -> None:
     options = parser.parse_args()
     found = alternately({k: Worker(case, k) for k in ("ours", "plain")}, options.rounds)
     ours, plain = found["ours"], found["plain"]
-    rows = {
-        "step, takes of 500/900/1500/3000 tokens": row(ours["s"], plain["s"], "s"),
-        "its memory": row(ours["MB"], plain["MB"], "MB"),
-    }
-    budgets = {b: Worker(throughput, 250, 40, b) for b in (256, 1024, 4096)}
-    budgets[-1] = Worker(throughput, 250, 160, 4096)
-    paces = alternately({str(b): w for b, w in budgets.items()}, options.rounds)
-    base = paces["256"]["result"][0]
-    for budget in (1024, 4096):
-        pace = paces[str(budget)]["result"][0]
-        rows[f"tokens/s, budget {budget} (reference: 256)"] = row(pace, base, "/s")
-    more, few = paces["-1"]["result"], paces["4096"]["result"]
-    rows["tokens/s, 160 takes (reference: 40)"] = row(more[0], few[0], "/s")
-    rows["share of time waiting for data (reference: all)"] = row(more[1], 1.0, "")
+    print(f"loss: ours {ours['result']:.6f}, plain {plain['result']:.6f}, one thread")
+    table = Table()
+    table.add("step, takes of 500/900/1500/3000 tokens", row(ours["s"], plain["s"], "s"))
+    table.add("its memory", row(ours["MB"], plain["MB"], "MB"))
+    add_throughput(table, options.rounds)
     if options.long:
         peak = alternately({"long": Worker(long_take)}, 0)["long"]["result"]
-        rows["peak memory, 9,600 tokens at d 1408 (reference: 8)"] = row(peak, 8.0, "GB")
-    print(f"loss: ours {ours['result']:.6f}, plain {plain['result']:.6f}, one thread")
-    print_rows(rows, options.json)
+        table.add("peak memory, 9,600 tokens at d 1408 (reference: 8)", row(peak, 8.0, "GB"))
+    table.save(options.json)
+
+
+def add_throughput(table: Table, rounds: int) -> None:
+    """Tokens per second by budget and by number of takes, and the time spent waiting for them."""
+    shapes = {"256": (40, 256), "1024": (40, 1024), "4096": (40, 4096), "more": (160, 4096)}
+    workers = {k: Worker(throughput, 250, takes, budget) for k, (takes, budget) in shapes.items()}
+    paces = {name: found["result"] for name, found in alternately(workers, rounds).items()}
+    for budget in ("1024", "4096"):
+        found = row(paces[budget][0], paces["256"][0], "/s")
+        table.add(f"tokens/s, budget {budget} (reference: 256)", found)
+    table.add("tokens/s, 160 takes (reference: 40)", row(paces["more"][0], paces["4096"][0], "/s"))
+    table.add("share of time waiting for data (reference: all)", row(paces["more"][1], 1.0, ""))
 
 
 if __name__ == "__main__":

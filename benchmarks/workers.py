@@ -18,14 +18,15 @@ from typing import Any
 import torch
 
 Work = Callable[[], Any]
-MB = 1024 * 1024
+Row = dict[str, float | str]
+CASE_WIDTH = 66
 
 
-def resident(field: str) -> int:
-    """Bytes of VmRSS (now) or VmHWM (the peak since `forget_peak`) of this process."""
+def resident(field: str) -> float:
+    """MB of VmRSS (now) or VmHWM (the peak since `forget_peak`) of this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field):
-            return int(line.split()[1]) * 1024
+            return int(line.split()[1]) / 1024
     raise RuntimeError(f"no {field} in /proc/self/status; memory is measured on Linux only")
 
 
@@ -44,7 +45,7 @@ def _serve(connection: Connection, build: Callable[..., Work], arguments: tuple[
         started = time.process_time()
         result = work()
         seconds = time.process_time() - started
-        connection.send((seconds, (resident("VmHWM") - before) / MB, result))
+        connection.send((seconds, resident("VmHWM") - before, result))
     connection.close()
 
 
@@ -84,17 +85,25 @@ def alternately(workers: Mapping[str, Worker], rounds: int) -> dict[str, dict[st
     }
 
 
-def row(ours: float, reference: float, unit: str) -> dict[str, float | str]:
-    """One line of every benchmark's table."""
+def row(ours: float, reference: float, unit: str) -> Row:
+    """One line of a benchmark's table."""
     return {"ours": ours, "reference": reference, "ratio": ours / reference, "unit": unit}
 
 
-def print_rows(rows: Mapping[str, Mapping[str, float | str]], file: Path | None) -> None:
-    """Prints the table; with a file also writes it as JSON."""
-    wide = max(len(case) for case in rows)
-    print(f"{'case':{wide}} {'ours':>12} {'reference':>12} {'ratio':>7}")
-    for case, r in rows.items():
-        ours, reference = (f"{r[k]:.4g} {r['unit']}" for k in ("ours", "reference"))
-        print(f"{case:{wide}} {ours:>12} {reference:>12} {r['ratio']:7.3f}")
-    if file:
-        file.write_text(json.dumps(rows, indent=2) + "\n")
+class Table:
+    """Rows printed as they are measured; `save` writes them as JSON."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+        print(f"{'case':{CASE_WIDTH}} {'ours':>13} {'reference':>13} {'ratio':>6}")
+
+    def add(self, case: str, found: Row) -> None:
+        """Prints one row."""
+        self.rows[case] = found
+        ours, reference = (f"{found[k]:.4g} {found['unit']}" for k in ("ours", "reference"))
+        print(f"{case:{CASE_WIDTH}} {ours:>13} {reference:>13} {found['ratio']:6.2f}", flush=True)
+
+    def save(self, file: Path | None) -> None:
+        """Writes {case: {ours, reference, ratio, unit}}."""
+        if file:
+            file.write_text(json.dumps(self.rows, indent=2) + "\n")
