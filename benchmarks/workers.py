@@ -71,7 +71,8 @@ class Worker:
 def alternately(workers: Mapping[str, Worker], rounds: int) -> dict[str, dict[str, Any]]:
     """Per case the median CPU seconds, the first round's peak MB, and the last result.
 
-    The first round warms up: its time is left out, its memory counts (later ones reuse pages).
+    The first round warms up: its time is left out where others follow, its memory counts (later
+    ones reuse pages).
     """
     found: dict[str, list[tuple[float, float, Any]]] = {name: [] for name in workers}
     for _ in range(rounds + 1):
@@ -80,7 +81,7 @@ def alternately(workers: Mapping[str, Worker], rounds: int) -> dict[str, dict[st
     for worker in workers.values():
         worker.stop()
     return {
-        name: {"s": median(r[0] for r in rows[1:]), "MB": rows[0][1], "result": rows[-1][2]}
+        name: {"s": median(r[0] for r in rows[-rounds:]), "MB": rows[0][1], "result": rows[-1][2]}
         for name, rows in found.items()
     }
 
