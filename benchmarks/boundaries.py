@@ -8,15 +8,15 @@ Segments of the demo last 2.8 s, so 1 s is a wide net that even fixed blocks fil
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
 
+from benchmarks.workers import Row, row, save_rows
 from pjepa import paths
 from pjepa.runs import runs
 from pjepa.streams.found import FoundConfig, FoundParameters
@@ -119,19 +119,13 @@ def main(
     found = rows(training, takes, FoundConfig(mean, 4 * mean))
     names = [f"F1 {tolerance:g} s" for tolerance in TOLERANCES]
     print(f"{'segments':10}" + "".join(f"{n:>10}" for n in (*names, "delay s", "tokens")))
-    cases: dict[str, Any] = {}
-    for kind, row in found.items():
-        values = (*row.f1, row.delay_s, row.tokens)
+    cases: dict[str, Row] = {}
+    for kind, scores in found.items():
+        values = (*scores.f1, scores.delay_s, scores.tokens)
         print(f"{kind:10}" + "".join(f"{value:10.2f}" for value in values))
-        for name, ours, reference in zip(names, row.f1, found["random"].f1, strict=True):
-            cases[f"{kind}, {name}"] = {
-                "ours": round(ours, 2),
-                "reference": round(reference, 2),
-                "ratio": round(ours / max(reference, 1e-9), 3),
-                "unit": "%",
-            }
-    if json_file:
-        json_file.write_text(json.dumps(cases, indent=2) + "\n")
+        for name, ours, reference in zip(names, scores.f1, found["random"].f1, strict=True):
+            cases[f"{kind}, {name}"] = row(ours, reference, "%")
+    save_rows(cases, json_file)
 
 
 if __name__ == "__main__":

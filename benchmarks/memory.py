@@ -8,19 +8,20 @@ only by what came before.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
 
+from benchmarks.workers import Row, row, save_rows
 from pjepa import paths
 from pjepa.config.probe import LinearConfig, ProbeCommonConfig
 from pjepa.config.section import read_section
 from pjepa.probes.fit import Labels, probe_accuracy
 from pjepa.report.proof import primitive_targets
-from pjepa.streams.segments import attention_segments, runs
+from pjepa.runs import runs
+from pjepa.streams.segments import attention_segments
 from pjepa.streams.store import StreamReader
 from pjepa.takes.manifest import read_takes
 
@@ -57,21 +58,15 @@ def main(
     ] = None,
 ) -> None:
     """Prints one row per representation."""
-    cases: dict[str, Any] = {}
+    cases: dict[str, Row] = {}
     print(f"{'representation':16}" + "".join(f"{f'lag {lag}':>8}" for lag in LAGS))
     for name in REPRESENTATIONS:
         values = [accuracy(name, lag) for lag in LAGS]
         print(f"{name:16}" + "".join(f"{value:8.1f}" for value in values), flush=True)
         for lag, value in zip(LAGS, values, strict=True):
-            reference = cases.get(f"raw, lag {lag}", {}).get("ours", value)
-            cases[f"{name}, lag {lag}"] = {
-                "ours": round(value, 2),
-                "reference": round(reference, 2),
-                "ratio": round(value / max(reference, 1e-9), 3),
-                "unit": "%",
-            }
-    if json_file:
-        json_file.write_text(json.dumps(cases, indent=2) + "\n")
+            reference = cases.get(f"raw, lag {lag}", {"ours": value})["ours"]
+            cases[f"{name}, lag {lag}"] = row(value, float(reference), "%")
+    save_rows(cases, json_file)
 
 
 if __name__ == "__main__":

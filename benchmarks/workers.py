@@ -88,7 +88,8 @@ def alternately(workers: Mapping[str, Worker], rounds: int) -> dict[str, dict[st
 
 def row(ours: float, reference: float, unit: str) -> Row:
     """One line of a benchmark's table."""
-    return {"ours": ours, "reference": reference, "ratio": ours / reference, "unit": unit}
+    ratio = ours / reference if reference else float("inf")
+    return {"ours": ours, "reference": reference, "ratio": ratio, "unit": unit}
 
 
 class Table:
@@ -105,6 +106,11 @@ class Table:
         print(f"{case:{CASE_WIDTH}} {ours:>13} {reference:>13} {found['ratio']:6.2f}", flush=True)
 
     def save(self, file: Path | None) -> None:
-        """Writes {case: {ours, reference, ratio, unit}}."""
-        if file:
-            file.write_text(json.dumps(self.rows, indent=2) + "\n")
+        """Writes the rows."""
+        save_rows(self.rows, file)
+
+
+def save_rows(rows: Mapping[str, Row], file: Path | None) -> None:
+    """Writes {case: {ours, reference, ratio, unit}}, if a file is asked for."""
+    if file:
+        file.write_text(json.dumps(rows, indent=2) + "\n")

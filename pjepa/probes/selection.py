@@ -19,7 +19,7 @@ from pjepa.config.probe import LinearConfig
 from pjepa.config.select import SelectConfig
 from pjepa.errors import InputError
 from pjepa.features.encoded import encoded
-from pjepa.metrics.segmentation import segmentation_scores
+from pjepa.metrics.segmentation import COMBINED, combined_score, segmentation_scores
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.probes.linear import LabelledTake, fit_converged
 from pjepa.progress import say
@@ -27,7 +27,6 @@ from pjepa.streams.store import StreamReader
 from pjepa.takes.manifest import Classes
 from pjepa.work import file_sha256, fingerprint, read_json, write_json
 
-COMBINED = ("acc_bg", "acc", "edit", "f1_10", "f1_25", "f1_50")
 Labels = Mapping[str, np.ndarray]  # take id -> [T]
 
 
@@ -100,7 +99,7 @@ def selection_score(metrics: Mapping[str, float], metric: str) -> float:
     """`acc` in percent, or `combined`, the authors' selection scalar: six scores of 0 to 1."""
     if metric == "acc":
         return metrics["acc"]
-    return sum(metrics[name] for name in COMBINED) / 100.0
+    return combined_score(metrics) * len(COMBINED) / 100.0
 
 
 def snapshot_scores(snapshots: Sequence[Path], judge: Judge, work: Path) -> dict[int, float]:

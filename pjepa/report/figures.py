@@ -128,7 +128,7 @@ def draw_curves(curves: Sequence[Curve], path: Path) -> None:
             panel.set_axisbelow(True)
         for panel in panels.flat[len(curves) :]:
             panel.set_visible(False)
-        figure.supxlabel("step", fontsize=10)
+        figure.supxlabel("epoch", fontsize=10)
         save_png(figure, path)
 
 
