@@ -1,3 +1,5 @@
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -116,6 +118,7 @@ def test_recomputed_activations_give_the_same_step(takes, config):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_a_compiled_step_is_the_same_step(takes, config):
     batch = first_batch(takes, config)
     plain = weights_after_a_step(takes, config, [batch])
