@@ -1,0 +1,9 @@
+"""`pjepa`: the tools for people, a module for each kind. The pipeline itself is `dvc repro`.
+
+Importing a module registers its commands; heavy imports stand inside the commands.
+"""
+
+from pjepa.cli import machine, results, settings  # noqa: F401
+from pjepa.cli.app import app
+
+__all__ = ["app"]

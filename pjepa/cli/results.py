@@ -1,0 +1,62 @@
+"""`pjepa verify` and `pjepa compare`: what runs gave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pjepa import paths
+from pjepa.cli.app import app, one_line_errors
+from pjepa.report.terminal import print_table
+from pjepa.report.verify import committed_metrics, metric_changes
+from pjepa.work import read_json, write_json
+
+
+@app.command()
+def verify(
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Points by which a number may differ.")
+    ] = 2.0,
+) -> None:
+    """Compare results/metrics.json with the committed one; exit code 1 if they differ."""
+    with one_line_errors():
+        present = read_json(paths.METRICS)
+        changes = metric_changes(committed_metrics(paths.METRICS), present, tolerance)
+    title = f"{paths.METRICS} against HEAD, tolerance {tolerance:g} points"
+    print_table(
+        title, ["metric", "committed", "now", "change", ""], [change.row() for change in changes]
+    )
+    differing = sum(not change.within for change in changes)
+    typer.echo(f"{differing} of {len(changes)} numbers differ")
+    if differing:
+        raise typer.Exit(1)
+
+
+@app.command()
+def compare(
+    experiments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="EXP",
+            help="Experiments, branches, tags or commits; `workspace`: the files on disk.",
+        ),
+    ],
+    probe: Annotated[str | None, typer.Option(help="Only this probe; all by default.")] = None,
+    metric: Annotated[str, typer.Option(help="acc, acc_bg, edit, f1_50, ...")] = "acc",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write every number to this file.")
+    ] = None,
+) -> None:
+    """Pool experiments (pretraining seeds, say) into one table, with paired intervals."""
+    from pjepa.report.compare import comparison
+    from pjepa.report.compare_tables import check_metric, comparison_json, print_comparison
+    from pjepa.report.experiments import read_experiment
+
+    with one_line_errors():
+        found = comparison([read_experiment(name, probe) for name in experiments])
+        check_metric(found, metric)
+        if json_file is not None:
+            write_json(json_file, comparison_json(found))
+        print_comparison(found, metric)
