@@ -15,11 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pjepa.errors import InputError
 from pjepa.model.encoder import EncoderConfig
+from pjepa.roots import DATA_ROOT
 from pjepa.streams.schema import SelectionLabels
 from pjepa.work import file_sha256
 
 HUB = "FelTris/pjepa"
-DATA_ROOT = "PJEPA_DATA_ROOT"  # the environment variable; files are looked up in its checkpoints/
 
 ReleasedAttention = Literal["clip_causal", "block_causal", "causal", "bidirectional"]
 RopeMode = Literal["2d_clip_frame", "1d_flat"]

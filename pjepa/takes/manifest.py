@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pjepa.errors import InputError
+from pjepa.roots import Root, rooted
 from pjepa.work import read_json, whole_file, write_json
 
 VIDEOS = pa.schema(
@@ -23,6 +24,8 @@ VIDEOS = pa.schema(
         "video": pa.string(),
         "fps": pa.float64(),
         "duration_s": pa.float64(),
+        "features": pa.string(),
+        "root": pa.string(),
     }
 )
 BOUNDARIES = pa.schema({"take_id": pa.string(), "start_s": pa.float64(), "end_s": pa.float64()})
@@ -53,16 +56,24 @@ SPLITS = ("train", "val", "test", "pretrain")
 
 @dataclass(frozen=True)
 class VideoRow:
-    """One take's video; the path is relative to the project or the data root."""
+    """One take's video, or the frame features shipped instead; names are relative to `root`.
+
+    `features` is a locator `kind:path#key` that `pjepa.takes.shipped` reads; `fps` is then theirs.
+    """
 
     take_id: str
-    video: str
+    video: str | None
     fps: float
     duration_s: float
+    features: str | None = None
+    root: Root = "project"
 
     @property
     def path(self) -> Path:
-        return Path(self.video)
+        """Where the video is on this machine."""
+        if self.video is None:
+            raise InputError(f"take {self.take_id}: has features, no video")
+        return rooted(self.root, self.video)
 
 
 @dataclass(frozen=True)

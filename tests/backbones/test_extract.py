@@ -1,5 +1,7 @@
 """Extraction: equal bytes for any number of workers, and no take encoded twice."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from pjepa.backbones.extract import encoded_windows, extract, pooled_grid
 from pjepa.backbones.store import read_patches, take_file_name
 from pjepa.config.patches import PatchesConfig
 from pjepa.errors import InputError
+from pjepa.roots import DATA_ROOT
 from pjepa.takes import manifest
 from pjepa.takes.manifest import VideoRow
 from pjepa.video.preprocess import preprocess
@@ -42,14 +45,17 @@ def write_video(path: Path, seed: int, frames: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> list[VideoRow]:
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[VideoRow]]:
     folder = tmp_path_factory.mktemp("videos")
     lengths = [40, 25, 50]
-    videos = [write_video(folder / f"{i}.mp4", i, n) for i, n in enumerate(lengths)]
-    return [
-        VideoRow(f"take{i}", str(video), 16.0, n / 16)
-        for i, (video, n) in enumerate(zip(videos, lengths, strict=True))
-    ]
+    for i, n in enumerate(lengths):
+        write_video(folder / f"{i}.mp4", i, n)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(DATA_ROOT, str(folder))
+        yield [
+            VideoRow(f"take{i}", f"{i}.mp4", 16.0, n / 16, root="data")
+            for i, n in enumerate(lengths)
+        ]
 
 
 def test_bytes_do_not_depend_on_the_number_of_workers(rows: list[VideoRow], tmp_path: Path) -> None:
@@ -111,7 +117,7 @@ def test_grid_pooling(grid: int) -> None:
 
 
 def test_cut_off_and_missing_videos_are_named(rows: list[VideoRow], tmp_path: Path) -> None:
-    longer = [VideoRow("take0", rows[0].video, 16.0, 60.0)]
+    longer = [replace(rows[0], duration_s=60.0)]
     with pytest.raises(InputError, match=r"2.5 s long, expected 60.0 s; the file is cut off"):
         extract(longer, {}, CONFIG, tmp_path)
     with pytest.raises(InputError, match=r"take gone: no video nowhere.mp4"):
