@@ -35,7 +35,7 @@ from pjepa.progress import track
 from pjepa.takes.manifest import VideoRow
 from pjepa.video.preprocess import preprocess
 from pjepa.video.reader import Reader, open_video
-from pjepa.video.sampling import Window, padded_frame_times, token_count, windows
+from pjepa.video.sampling import Sampling, Window, token_count
 from pjepa.work import file_sha256
 
 MISSING_S = 0.5  # a video this much shorter than its table says was cut off
@@ -84,9 +84,18 @@ def patch_info(config: PatchesConfig, identity: str) -> PatchInfo:
     return PatchInfo(
         backbone=config.backbone,
         weights_id=identity,
+        checkpoint=config.checkpoint,
+        seed=config.seed,
+        fps=config.fps,
         tokens_fps=config.fps / TUBELET,
+        tubelet=TUBELET,
         frames_per_window=config.frames_per_window,
         window_scope=config.window_scope,
+        window_mode=config.window_mode,
+        window_stride=config.window_stride,
+        crop=config.crop,
+        resampler=config.resampler,
+        grid=config.grid,
         rows=side,
         columns=side,
         width=named_variant(config.backbone).width,
@@ -147,7 +156,7 @@ def encode_to_file(job: Job, config: PatchesConfig, info: PatchInfo) -> None:
             )
         steps = token_count(found, info.tokens_fps)
         with patch_writer(job.target, info, steps) as writer:
-            for patches in encoded_windows(encoder, reader, job.boundaries, config):
+            for patches in encoded_windows(encoder, reader, job.boundaries, config, info.sampling):
                 writer.append(patches)
 
 
@@ -161,25 +170,25 @@ def encoded_windows(
     reader: Reader,
     boundaries: NDArray[np.float64] | None,
     config: PatchesConfig,
+    sampling: Sampling,
 ) -> Iterator[Half]:
     """Features [tokens, cells, width] of a take in order, a few windows at a time."""
-    tokens_fps = config.fps / TUBELET
-    count = token_count(reader.info.duration_s, tokens_fps)
-    scope, size = config.window_scope, config.frames_per_window
-    plan = windows(count, tokens_fps, size, scope, boundaries)
+    count = token_count(reader.info.duration_s, sampling.tokens_fps)
+    plan = sampling.windows(count, boundaries)
     for start in range(0, len(plan), config.batch_windows):
         batch = plan[start : start + config.batch_windows]
-        video = torch.stack([window_input(reader, window, config) for window in batch])
+        video = torch.stack([window_input(reader, window, config, sampling) for window in batch])
         features = encoded_batch(encoder, video, config)  # [B, steps, cells, D]
         for window, steps in zip(batch, features, strict=True):
-            yield steps[: window.tokens].numpy()  # padded steps are dropped
+            yield steps[window.place : window.place + window.tokens].numpy()  # without padding
 
 
-def window_input(reader: Reader, window: Window, config: PatchesConfig) -> Tensor:
-    """Encoder input [3, frames_per_window, crop, crop]; a short window repeats its last frame."""
-    steps = config.frames_per_window // TUBELET
-    times = padded_frame_times(window, config.fps / TUBELET, steps)
-    return preprocess(reader.frames(times), config.crop, config.resampler)
+def window_input(
+    reader: Reader, window: Window, config: PatchesConfig, sampling: Sampling
+) -> Tensor:
+    """Encoder input [3, frames_per_window, crop, crop]."""
+    frames = reader.frames(sampling.frame_times(window))
+    return preprocess(frames, config.crop, config.resampler)
 
 
 @torch.inference_mode()

@@ -22,6 +22,8 @@ class PatchesConfig(Section):
     crop: int = Field(384, ge=16)
     resampler: Literal["cv2", "antialias"] = "cv2"
     window_scope: Literal["segment", "take"] = "segment"
+    window_mode: Literal["block", "trailing"] = "block"  # trailing: a window ends with its tokens
+    window_stride: int = Field(1, ge=1)  # tokens kept of a trailing window
     grid: int = Field(0, ge=0)
     batch_windows: int = Field(4, ge=1)
     workers: int = Field(1, ge=1)
@@ -33,6 +35,11 @@ class PatchesConfig(Section):
         if self.frames_per_window % TUBELET:
             raise ValueError(
                 f"frames_per_window {self.frames_per_window} is not a multiple of {TUBELET}"
+            )
+        if self.window_stride > self.frames_per_window // TUBELET:
+            raise ValueError(
+                f"window_stride {self.window_stride} is longer than the window of "
+                f"{self.frames_per_window // TUBELET} steps"
             )
         if self.crop % 16:
             raise ValueError(f"crop {self.crop} is not a multiple of the patch size 16")
