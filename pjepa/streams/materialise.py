@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pjepa.backbones.store import PatchInfo, read_patches, take_file_name
-from pjepa.config.patches import TUBELET
+from pjepa.config.patches import tubelet_of
 from pjepa.config.tokens import TokensConfig
 from pjepa.errors import InputError
 from pjepa.pooling.mean import Cells, pool
@@ -29,7 +29,7 @@ def stream_info(
     A token sees to the end of its window: all but its own step lie ahead of the first one. Which
     tokens there are follows from annotations where gaps are dropped or overlaps repeated.
     """
-    steps = patches.frames_per_window // TUBELET
+    steps = patches.frames_per_window // tubelet_of(patches.backbone)
     chosen = config.gaps == "drop" or config.overlap == "duplicate"
     boundaries = "annotated" if chosen or patches.window_scope == "segment" else "none"
     return StreamInfo(

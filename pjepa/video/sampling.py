@@ -1,6 +1,6 @@
 """The token grid of a take: which frames a token covers, and which tokens are encoded together.
 
-Token k stands at time k / tokens_fps and covers the frames at that time and one patch-frame later.
+Token k stands at time k / tokens_fps and covers the `tubelet` frames from there to token k + 1.
 Windows partition the tokens, so every token gets exactly one feature.
 """
 
@@ -11,7 +11,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pjepa.config.patches import TUBELET
 from pjepa.runs import runs
 
 TIME_TOLERANCE = 1e-6  # seconds; also the slack of the token count
@@ -41,17 +40,19 @@ def token_times(count: int, tokens_fps: float) -> NDArray[np.float64]:
     return np.arange(count, dtype=np.float64) / tokens_fps
 
 
-def frame_times(window: Window, tokens_fps: float) -> NDArray[np.float64]:
-    """Times of the frames a window covers, two per token, [2 * tokens]."""
+def frame_times(window: Window, tokens_fps: float, tubelet: int) -> NDArray[np.float64]:
+    """Times of the frames a window covers, `tubelet` per token, [tubelet * tokens]."""
     tokens = np.arange(window.start, window.stop, dtype=np.float64)
-    shift = np.arange(TUBELET, dtype=np.float64) / (TUBELET * tokens_fps)
+    shift = np.arange(tubelet, dtype=np.float64) / (tubelet * tokens_fps)
     return (tokens[:, None] / tokens_fps + shift).reshape(-1)
 
 
-def padded_frame_times(window: Window, tokens_fps: float, steps: int) -> NDArray[np.float64]:
-    """`frame_times`, the last one repeated up to `steps` tokens, [2 * steps]."""
-    times = frame_times(window, tokens_fps)
-    return np.pad(times, (0, TUBELET * steps - len(times)), mode="edge")
+def padded_frame_times(
+    window: Window, tokens_fps: float, steps: int, tubelet: int
+) -> NDArray[np.float64]:
+    """`frame_times`, the last one repeated up to `steps` tokens, [tubelet * steps]."""
+    times = frame_times(window, tokens_fps, tubelet)
+    return np.pad(times, (0, tubelet * steps - len(times)), mode="edge")
 
 
 def frame_indices(
@@ -79,16 +80,15 @@ def token_segments(
 def windows(
     count: int,
     tokens_fps: float,
-    frames_per_window: int,
+    steps: int,
     scope: WindowScope,
     boundaries: NDArray[np.float64] | None = None,
 ) -> list[Window]:
-    """Non-overlapping windows of at most frames_per_window // 2 tokens that cover every token once.
+    """Non-overlapping windows of at most `steps` tokens that cover every token once.
 
     `segment`: no window crosses an annotated boundary, and tokens in no segment form runs of
     their own; `take`: the take is one run.
     """
-    steps = frames_per_window // TUBELET
     labels = np.zeros(count, dtype=np.int64)
     if scope == "segment" and boundaries is not None and len(boundaries):
         labels = token_segments(token_times(count, tokens_fps), boundaries)
