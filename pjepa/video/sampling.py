@@ -3,11 +3,11 @@
 Token k stands at time k / tokens_fps and covers the `tubelet` frames from there to token k + 1.
 Windows partition the tokens, so every token gets exactly one feature:
 
-| mode       | a window shows                         | kept of it              | looks ahead       |
-|------------|----------------------------------------|-------------------------|-------------------|
-| `block`    | its own steps, the last frame repeated | all of its steps        | the whole window  |
-| `trailing` | the steps up to its last one, the      | the last `stride` steps | `stride` steps    |
-|            | first frame repeated                   |                         |                   |
+| mode       | a window shows                         | kept of it              | looks ahead      |
+|------------|----------------------------------------|-------------------------|------------------|
+| `block`    | its own steps, the last frame repeated | all of its steps        | the whole window |
+| `trailing` | the steps up to its last one, the      | the last `stride` steps | `stride` steps   |
+|            | first frame repeated                   |                         |                  |
 """
 
 import math
