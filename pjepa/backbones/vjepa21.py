@@ -35,6 +35,7 @@ class Variant:
     file: str | None = None
     encoder_key: str | None = None
     sha256: str | None = None
+    crop: int = 384  # pixels a side it was trained for
 
     @property
     def head_dim(self) -> int:
