@@ -29,6 +29,7 @@ class PatchesConfig(Section):
     frames_per_window: int = Field(64, ge=1)
     crop: int = Field(0, ge=0)
     resampler: Literal["cv2", "antialias"] = "cv2"
+    view: Literal["center", "first", "middle", "last"] = "center"  # others keep the short side
     window_scope: Literal["segment", "take"] = "segment"
     grid: int = Field(0, ge=0)
     batch_windows: int = Field(4, ge=1)
@@ -55,6 +56,8 @@ class PatchesConfig(Section):
                 f"frames_per_window {self.frames_per_window} is not a multiple of {self.tubelet}, "
                 f"the frames in one time step of {self.backbone}"
             )
+        if self.backbone.startswith(TIMM) and self.view != "center":
+            raise ValueError(f"view {self.view} is V-JEPA's; timm models crop as timm does")
         if self.backbone.startswith(TIMM) or not self.crop:
             return self  # only the model knows its grid; the loader checks it
         if self.crop % VJEPA_PATCH:
