@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from timm.data import create_transform, resolve_model_data_config
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from pjepa.backbones.backbone import BackboneFacts
 from pjepa.backbones.checkpoint import RANDOM
@@ -180,3 +181,11 @@ class TimmFrames:
         with torch.autocast(batch.device.type, torch.bfloat16, enabled=self.bf16):
             maps = [self.maps(self.model, window.transpose(0, 1)) for window in batch]
         return torch.stack([found.float().flatten(1, 2) for found in maps])
+
+
+def frame_flops(config: PatchesConfig, crop: int) -> float:
+    """Floating-point operations of one frame, counted on a model without values."""
+    model = shape_model(config)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        feature_maps(model, torch.empty(1, 3, crop, crop, device="meta"))
+    return float(counter.get_total_flops())

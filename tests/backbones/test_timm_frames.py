@@ -106,8 +106,8 @@ def test_bad_settings_are_named() -> None:
         backbone_facts(config("resnet51"))
     with pytest.raises(InputError, match="grid 9 is finer than the 7 x 7 cells"):
         backbone_facts(config(CNN, grid=9))
-    with pytest.raises(InputError, match="beit_base_patch16_224: gives no feature map at 97 px"):
-        backbone_facts(config("beit_base_patch16_224", crop=97))
+    with pytest.raises(InputError, match="hiera_tiny_224: gives no feature map at 100 px"):
+        backbone_facts(config("hiera_tiny_224", crop=100))
     with pytest.raises(InputError, match=r"no file gone\.pth"):
         backbone_facts(config(CNN, checkpoint="gone.pth"))
 
