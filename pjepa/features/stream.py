@@ -65,6 +65,7 @@ class EncoderStream:
         self.seen = Seen(torch.zeros(axes, dtype=torch.float64, device=encoder.mean.device), 0)
         self.open: list[Tensor] = []  # tokens [n, d_in] that are not final, and
         self.places: list[Tensor] = []  # their coordinates [n, 3]
+        self.newest = np.zeros(0, np.int64)  # segments c(i) of the tokens last returned
         self.finished = False
 
     @property
@@ -76,6 +77,11 @@ class EncoderStream:
     def waiting(self) -> int:
         """Tokens pushed that are not final: an unfinished segment or block."""
         return sum(map(len, self.open))
+
+    @property
+    def waiting_segments(self) -> np.ndarray:
+        """Segments c(i) of the waiting tokens."""
+        return np.concatenate([self.newest[:0], *(place[:, 0].numpy() for place in self.places)])
 
     @property
     def cache_bytes(self) -> int:
@@ -149,9 +155,11 @@ class EncoderStream:
 
     def _commit(self, final: int) -> Tensor:
         """Encodes the first `final` waiting tokens for good."""
+        self.newest = np.zeros(0, np.int64)
         if not final:
             return self.encoder.mean.new_zeros(0, self.encoder.config.width)
         x, place = torch.cat(self.open), torch.cat(self.places)
+        self.newest = place[:final, 0].numpy()
         self.open, self.places = [x[final:].clone()], [place[final:].clone()]
         block = self._block(_layout(place[:final]))
         changes = (block[1:] != block[:-1]).nonzero()[:, 0] + 1
