@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -165,17 +164,13 @@ def _check_file(source: str) -> None:
 
 
 def _say_end(found: dict[str, Any]) -> None:
-    latency = {
-        kind: ", ".join(f"{name} {1e3 * value:.0f} ms" for name, value in row.items())
-        for kind, row in found["latency_s"].items()
-    }
-    typer.echo(
-        f"{found['source']}: {found['status']}; {found['video_s']:.1f} s of video in "
-        f"{found['wall_s']:.1f} s, {found['frames']} frames, {found['dropped']} dropped; "
-        f"latency {json.dumps(latency) if not latency else _joined(latency)}",
-        err=True,
-    )
-
-
-def _joined(latency: dict[str, str]) -> str:
-    return "; ".join(f"{kind} {text}" for kind, text in latency.items())
+    """One line on stderr: how it ended, how fast it was, what was lost."""
+    parts = [
+        f"{found['source']}: {found['status']}",
+        f"{found['video_s']:.1f} s of video in {found['wall_s']:.1f} s",
+        f"{found['frames']} frames, {found['dropped']} dropped",
+    ]
+    for kind, row in found["latency_s"].items():
+        times = ", ".join(f"{name} {1e3 * value:.0f} ms" for name, value in row.items())
+        parts.append(f"{kind} latency {times}")
+    typer.echo("; ".join(parts), err=True)
