@@ -66,7 +66,9 @@ class Wanted:
 
 def load_models(wanted: Wanted) -> Models:
     """Loads backbone, pooler, encoder and probe, and checks that they fit."""
-    probe, classes = load_probe(wanted.cell / "model"), _classes(wanted.cell)
+    _check_cell(wanted.cell)
+    probe = load_probe(wanted.cell / "model")
+    classes = read_classes(wanted.cell / "model" / "classes.json")
     representation = wanted.cell.resolve().name.partition("-")[2]
     if representation not in SEEN:
         raise InputError(
@@ -86,8 +88,15 @@ def load_models(wanted: Wanted) -> Models:
     )  # fmt: skip
 
 
-def _classes(cell: Path) -> Classes:
-    return read_classes(cell / "model" / "classes.json")
+def _check_cell(cell: Path) -> None:
+    if not (cell / "model").is_dir():
+        others = sorted(found.parent.name for found in cell.parent.glob("*/model"))
+        usable = [name for name in others if name.partition("-")[2] in SEEN]
+        raise InputError(
+            f"{cell}: no fitted probe; give --probe one of {cell.parent}/"
+            f"{{{','.join(usable) or 'none there'}}}, or add the cell to params.yaml and run "
+            "`dvc repro`"
+        )
 
 
 def _check_widths(

@@ -32,7 +32,9 @@ def predicted(tmp_path_factory):
 
 def test_files(predicted):
     _, out = predicted
-    names = {f"take {n}{s}" for n in range(2) for s in (".png", ".vtt", ".eaf", ".labelstudio.json")}
+    names = {
+        f"take {n}{s}" for n in range(2) for s in (".png", ".vtt", ".eaf", ".labelstudio.json")
+    }
     assert {file.name for file in out.iterdir()} == names | {"segments.csv", "scores.parquet"}
     assert (out / "take 0.png").read_bytes().startswith(b"\x89PNG")
 

@@ -1,7 +1,9 @@
 """The whole stack: frames to labels, equal to offline, whatever happens on the way."""
 
+import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -58,7 +60,7 @@ def test_a_streamed_file_is_labelled_as_offline(project, tmp_path, cell):
     )
     assert (summary["status"], summary["dropped"]) == ("ended", 0)
     assert rows[0]["start"] == 0
-    assert all(a["end"] == b["start"] for a, b in zip(rows, rows[1:], strict=False))
+    assert all(a["end"] == b["start"] for a, b in itertools.pairwise(rows))
     assert all(row["latency"] >= row["algorithmic_s"] >= 0 for row in rows)
 
 
@@ -79,7 +81,7 @@ def test_trailing_windows_equal_the_extraction_of_the_pipeline(tmp_path):
     found = make_project(tmp_path, patches=trailing)
     video = make_video(tmp_path / "x.mp4", 7.1)
     models = load_models(found)
-    _, summary, rows = run(models, video, tmp_path)
+    _, _, rows = run(models, video, tmp_path)
     offline = predicted(models, video).labelled(CLASSES).steps
     assert told(rows) == [(step.start, step.end, step.label) for step in offline]
     assert models.patches.window_stride == 2
@@ -128,7 +130,7 @@ SLOWLY = (
 
 
 def command(project, *arguments, code="from pjepa.cli import app; app()"):
-    root, found, _ = project
+    _, found, _ = project
     options = ["--model", found.model, "--probe", found.cell, "--training", found.training]
     return [sys.executable, "-c", code, "stream", *map(str, (*arguments, *options))]
 
@@ -204,19 +206,18 @@ def test_a_stalled_pipe_is_said_and_complete(project, tmp_path):
 
 
 def test_models_that_do_not_fit_are_named(project, tmp_path):
-    with pytest.raises(InputError, match=r"representation segment_mean"):
-        (tmp_path / "linear-segment_mean").symlink_to(project[0] / "results/probe/linear-pjepa")
-        cell = tmp_path / "linear-segment_mean"
-        moved = tmp_path / "c" / "linear-segment_mean"
-        import shutil
-
-        shutil.copytree(cell.resolve(), moved)
-        load_models(wanted(project, cell=moved))
-    with pytest.raises(InputError, match="takes 32 channels, there are 64"):
-        shutil.copytree(project[0] / "results/probe/linear-pjepa", tmp_path / "linear-raw")
-        load_models(wanted(project, cell=tmp_path / "linear-raw"))
+    cell = project[0] / "results/probe/linear-pjepa"
+    for name, reason in (
+        ("linear-segment_mean", "representation segment_mean"),
+        ("linear-raw", "takes 32 channels, there are 64"),
+    ):
+        shutil.copytree(cell, tmp_path / name)
+        with pytest.raises(InputError, match=reason):
+            load_models(wanted(project, cell=tmp_path / name))
+    with pytest.raises(InputError, match=r"linear-pjepa,linear-raw.*dvc repro"):
+        load_models(wanted(project, cell="nosuch-pjepa"))
+    models = load_models(wanted(project, "ltcontext-pjepa"))
     with pytest.raises(InputError, match="whole take"):
-        models = load_models(wanted(project, "ltcontext-pjepa"))
         Session(models, str(project[2]), Options(quiet=True))
 
 

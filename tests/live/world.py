@@ -1,4 +1,4 @@
-"""A small stack of real parts on disk: video, backbone, pooler, encoder, probes, training tokens."""
+"""A small stack of real parts on disk: videos, backbone, pooler, encoder, probes, tokens."""
 
 from pathlib import Path
 
