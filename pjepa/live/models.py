@@ -177,8 +177,8 @@ def live_rule(
     about = f"fixed ones of {block}" if kind == "fixed" else "ones found by change"
     trained = encoder.config.segments
     return rule, (
-        f"the encoder was trained on {trained} segments; {about} stand in for them, so labels are "
-        f"worse than the report's (train with pjepa.segments={kind} for the same)",
+        f"the encoder was trained on {trained} segments; {about} stand in for them, so labels "
+        f"can be worse than the report's (pjepa.segments={kind} trains on what is used here)",
     )
 
 

@@ -77,6 +77,8 @@ class View:
 
     def note(self, message: str) -> None:
         """A line for people, on stderr."""
+        if self.quiet:
+            return
         if self.live is not None:
             self.console.print(escape(message), highlight=False)
         else:
