@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pjepa.backbones.checkpoint import build_encoder, named_variant, weights_id
+from pjepa.backbones.backbone import Backbone, BackboneFacts, backbone_facts, load_backbone
 from pjepa.backbones.store import (
     Half,
     PatchInfo,
@@ -28,14 +28,12 @@ from pjepa.backbones.store import (
     store_key,
     store_path,
 )
-from pjepa.backbones.vjepa21 import PATCH, VJEPA21Encoder
-from pjepa.config.patches import TUBELET, PatchesConfig
+from pjepa.config.patches import PatchesConfig
 from pjepa.errors import InputError
 from pjepa.progress import track
 from pjepa.takes.manifest import VideoRow
-from pjepa.video.preprocess import preprocess
 from pjepa.video.reader import Reader, open_video
-from pjepa.video.sampling import Window, padded_frame_times, token_count, windows
+from pjepa.video.sampling import token_count
 from pjepa.work import file_sha256
 
 MISSING_S = 0.5  # a video this much shorter than its table says was cut off
@@ -71,25 +69,35 @@ def extract(
     """Features of every take, encoded where the store does not hold them yet."""
     store.mkdir(parents=True, exist_ok=True)
     remove_abandoned(store)
-    info = patch_info(config, weights_id(config.backbone, config.checkpoint, config.seed))
-    jobs = planned_jobs(rows, boundaries, config, info.weights_id, store)
+    facts = backbone_facts(config)
+    jobs = planned_jobs(rows, boundaries, config, facts.weights_id, store)
     missing = {job.target: job for job in jobs if not job.target.exists()}
-    _encode_all(list(missing.values()), config, info)
-    return Extraction({job.take_id: job.target for job in jobs}, info, len(missing))
+    _encode_all(list(missing.values()), config, facts)
+    files = {job.take_id: job.target for job in jobs}
+    return Extraction(files, patch_info(config, facts), len(missing))
 
 
-def patch_info(config: PatchesConfig, identity: str) -> PatchInfo:
-    """What the stored features are, from the settings alone."""
-    side = config.grid or config.crop // PATCH
+def patch_info(config: PatchesConfig, facts: BackboneFacts) -> PatchInfo:
+    """What the stored features are."""
     return PatchInfo(
-        backbone=config.backbone,
-        weights_id=identity,
-        tokens_fps=config.fps / TUBELET,
+        backbone=facts.name,
+        weights_id=facts.weights_id,
+        checkpoint=config.checkpoint,
+        seed=config.seed,
+        precision=config.precision,
+        fps=config.fps,
+        tokens_fps=config.tokens_fps,
+        tubelet=facts.tubelet,
         frames_per_window=config.frames_per_window,
         window_scope=config.window_scope,
-        rows=side,
-        columns=side,
-        width=named_variant(config.backbone).width,
+        window_mode=config.window_mode,
+        window_stride=config.window_stride,
+        crop=facts.crop,
+        resampler=config.resampler,
+        grid=config.grid,
+        rows=config.grid or facts.rows,
+        columns=config.grid or facts.columns,
+        width=facts.width,
     )
 
 
@@ -114,7 +122,7 @@ def planned_jobs(
         return list(pool.map(job, rows))
 
 
-def _encode_all(jobs: list[Job], config: PatchesConfig, info: PatchInfo) -> None:
+def _encode_all(jobs: list[Job], config: PatchesConfig, facts: BackboneFacts) -> None:
     """Encodes the jobs on spawned workers; the first failure stops the rest."""
     if not jobs:
         return
@@ -123,7 +131,7 @@ def _encode_all(jobs: list[Job], config: PatchesConfig, info: PatchInfo) -> None
     context = get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, torch.set_num_threads, (config.threads,))
     try:
-        futures = [pool.submit(encode_to_file, job, config, info) for job in jobs]
+        futures = [pool.submit(encode_to_file, job, config, facts) for job in jobs]
         for done in track(as_completed(futures), "patches", len(jobs), "take"):
             done.result()
     except BrokenProcessPool:
@@ -135,9 +143,9 @@ def _encode_all(jobs: list[Job], config: PatchesConfig, info: PatchInfo) -> None
         pool.shutdown(cancel_futures=True)
 
 
-def encode_to_file(job: Job, config: PatchesConfig, info: PatchInfo) -> None:
+def encode_to_file(job: Job, config: PatchesConfig, facts: BackboneFacts) -> None:
     """Encodes one take and puts its file into the store."""
-    encoder = _worker_encoder(config.backbone, config.checkpoint, config.seed, config.device)
+    backbone = _worker_backbone(config, facts)
     with open_video(job.video) as reader:
         found = reader.info.duration_s
         if found < job.duration_s - MISSING_S:
@@ -145,59 +153,50 @@ def encode_to_file(job: Job, config: PatchesConfig, info: PatchInfo) -> None:
                 f"{job.video}: {found:.1f} s long, expected {job.duration_s:.1f} s; "
                 "the file is cut off, fetch or export it again"
             )
-        steps = token_count(found, info.tokens_fps)
-        with patch_writer(job.target, info, steps) as writer:
-            for patches in encoded_windows(encoder, reader, job.boundaries, config):
+        steps = token_count(found, config.tokens_fps)
+        with patch_writer(job.target, patch_info(config, facts), steps) as writer:
+            for patches in encoded_windows(backbone, reader, job.boundaries, config):
                 writer.append(patches)
 
 
 @lru_cache(maxsize=1)
-def _worker_encoder(backbone: str, checkpoint: str, seed: int, device: str) -> VJEPA21Encoder:
-    return build_encoder(backbone, checkpoint, seed).to(device)
+def _worker_backbone(config: PatchesConfig, facts: BackboneFacts) -> Backbone:
+    return load_backbone(config, facts)
 
 
 def encoded_windows(
-    encoder: VJEPA21Encoder,
+    backbone: Backbone,
     reader: Reader,
     boundaries: NDArray[np.float64] | None,
     config: PatchesConfig,
 ) -> Iterator[Half]:
     """Features [tokens, cells, width] of a take in order, a few windows at a time."""
-    tokens_fps = config.fps / TUBELET
-    count = token_count(reader.info.duration_s, tokens_fps)
-    scope, size = config.window_scope, config.frames_per_window
-    plan = windows(count, tokens_fps, size, scope, boundaries)
+    sampling = patch_info(config, backbone.facts).sampling
+    plan = sampling.windows(token_count(reader.info.duration_s, sampling.tokens_fps), boundaries)
     for start in range(0, len(plan), config.batch_windows):
         batch = plan[start : start + config.batch_windows]
-        video = torch.stack([window_input(reader, window, config) for window in batch])
-        features = encoded_batch(encoder, video, config)  # [B, steps, cells, D]
-        for window, steps in zip(batch, features, strict=True):
-            yield steps[: window.tokens].numpy()  # padded steps are dropped
-
-
-def window_input(reader: Reader, window: Window, config: PatchesConfig) -> Tensor:
-    """Encoder input [3, frames_per_window, crop, crop]; a short window repeats its last frame."""
-    steps = config.frames_per_window // TUBELET
-    times = padded_frame_times(window, config.fps / TUBELET, steps)
-    return preprocess(reader.frames(times), config.crop, config.resampler)
+        frames = (reader.frames(sampling.frame_times(window)) for window in batch)
+        video = torch.stack([backbone.prepared(shown) for shown in frames])
+        features = encoded_batch(backbone, video, config)  # [B, steps, cells, D]
+        for window, found in zip(batch, features, strict=True):
+            yield found[window.place : window.place + window.tokens].numpy()  # without padding
 
 
 @torch.inference_mode()
-def encoded_batch(encoder: VJEPA21Encoder, video: Tensor, config: PatchesConfig) -> Tensor:
+def encoded_batch(backbone: Backbone, video: Tensor, config: PatchesConfig) -> Tensor:
     """fp16 features [B, steps, cells, D] of windows [B, 3, T, crop, crop]."""
-    side = config.crop // PATCH
-    features = encoder(video.to(config.device)).float()  # [B, N, D]
-    steps = features.unflatten(1, (-1, side * side)).flatten(0, 1)  # [B * steps, side ** 2, D]
-    pooled = pooled_grid(steps, side, config.grid)
+    facts = backbone.facts
+    features = backbone.encoded(video.to(config.device))  # [B, steps, rows * columns, D]
+    pooled = pooled_grid(features.flatten(0, 1), facts.rows, facts.columns, config.grid)
     return pooled.unflatten(0, (len(video), -1)).half().cpu()
 
 
-def pooled_grid(patches: Tensor, side: int, grid: int) -> Tensor:
-    """Patches [steps, side ** 2, D] averaged to grid x grid cells; 0 keeps all of them.
+def pooled_grid(patches: Tensor, rows: int, columns: int, grid: int) -> Tensor:
+    """Patches [steps, rows * columns, D] averaged to grid x grid cells; 0 keeps all of them.
 
     Sides that `grid` does not divide give cells that overlap by a row (adaptive average pooling).
     """
-    if grid in (0, side):
+    if grid == 0 or (grid, grid) == (rows, columns):
         return patches
-    maps = patches.transpose(1, 2).unflatten(2, (side, side))  # [steps, D, side, side]
+    maps = patches.transpose(1, 2).unflatten(2, (rows, columns))  # [steps, D, rows, columns]
     return F.adaptive_avg_pool2d(maps, grid).flatten(2).transpose(1, 2)  # [steps, grid ** 2, D]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from pjepa.errors import InputError
 from pjepa.model.attention import attention_plan
 from pjepa.model.blocks import Block, Stack
-from pjepa.model.centering import Style, take_mean, visible_style
+from pjepa.model.centering import Seen, Style, take_mean, visible_style
 from pjepa.model.layout import Layout, layout_of_segments
 from pjepa.model.rope import Rope, rope_table
 from pjepa.runs import runs
@@ -29,6 +29,9 @@ from pjepa.streams.found import FoundConfig, FoundParameters
 from pjepa.streams.rule import SegmentRule, take_segments
 from pjepa.streams.segments import attention_segments
 from pjepa.work import whole_file, write_json
+
+if TYPE_CHECKING:
+    from pjepa.features.stream import EncoderStream
 
 
 class EncoderConfig(BaseModel):
@@ -107,18 +110,29 @@ class ProcedureEncoder(nn.Module):
         x = self.drop(self.proj(self.normalised(x, layout, block)))  # [N, d]
         return self.norm(self.blocks.run(x, table, plan))
 
-    def normalised(self, x: Tensor, layout: Layout, block: Tensor) -> Tensor:
-        """x after `input_norm`; statistics of a take come from visible tokens only."""
+    def normalised(
+        self, x: Tensor, layout: Layout, block: Tensor, seen: Seen | None = None
+    ) -> Tensor:
+        """x after `input_norm`; statistics of a take come from visible tokens only.
+
+        `seen` tells of tokens that were visible before x (a stream's past).
+        """
         kind = self.config.input_norm
-        if kind == "none":
-            return x
-        x = (x - self.mean) / self.std
+        x = self.standardised(x)
         if kind == "take_center":
             return x - take_mean(x, layout)
         if kind == "causal_center":
-            style = Style(self.style_read, self.style_write, self.style_strength)
-            return x - visible_style(x, layout, block, style, self.config.style_look)
+            return x - visible_style(x, layout, block, self.style, self.config.style_look, seen)
         return x
+
+    def standardised(self, x: Tensor) -> Tensor:
+        """x in units of the training tokens' spread, unless `input_norm` is none."""
+        return x if self.config.input_norm == "none" else (x - self.mean) / self.std
+
+    @property
+    def style(self) -> Style:
+        """What `causal_center` knows of takes."""
+        return Style(self.style_read, self.style_write, self.style_strength)
 
     def segment_rule(self) -> SegmentRule:
         """Where c(i) comes from, with what was measured for it."""
@@ -168,6 +182,18 @@ class ProcedureEncoder(nn.Module):
             )
         _, lengths = runs(self.segments(x.float().cpu().numpy()))
         return [int(length) for length in lengths]
+
+    def stream(
+        self, horizon: int | None = None, segments: SegmentRule | None = None
+    ) -> EncoderStream:
+        """Exact incremental encoding of one take: see `EncoderStream`.
+
+        `horizon`: tokens kept from before the present block, all by default. `segments`: another
+        rule than the one this encoder was trained with.
+        """
+        from pjepa.features.stream import EncoderStream
+
+        return EncoderStream(self, horizon, segments)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes model.safetensors and config.json."""
