@@ -10,7 +10,7 @@ from pjepa.errors import InputError
 from pjepa.probes.cell import CellInputs, run_cell
 from pjepa.probes.registry import KINDS
 from pjepa.stage import stage_main
-from pjepa.work import file_sha256, fingerprint, work_folder
+from pjepa.work import content_sha256, fingerprint, work_folder
 
 
 def run() -> None:
@@ -25,7 +25,7 @@ def run() -> None:
     common = read_section(ProbeCommonConfig, "probe.common")
     config = probe_config(probe)
     files = [*streams, inputs.labels, inputs.takes, inputs.classes]
-    hashes = [file_sha256(path) for path in files if path.exists()]
+    hashes = [content_sha256(path) for path in files if path.exists()]
     key = fingerprint(probe, representation, common.model_dump(), config.model_dump(), hashes)
     out = paths.cell(probe, representation)
     with work_folder("probe", key) as work:

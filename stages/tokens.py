@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+
 import numpy as np
 
 from pjepa import paths
@@ -17,7 +19,7 @@ from pjepa.streams.materialise import (
     token_labels,
 )
 from pjepa.streams.placement import placed_takes
-from pjepa.streams.store import StreamWriter, write_labels
+from pjepa.streams.store import StreamWriter, Take, write_labels
 from pjepa.takes.manifest import read_boundaries, read_segments, read_videos
 from pjepa.work import read_json
 
@@ -32,13 +34,19 @@ def run() -> None:
     known = segment_labels(read_segments(paths.SEGMENTS_TABLE), boundaries)
     placements = placed_takes(rows, boundaries, config)
     takes = materialised_takes(rows, placements, paths.PATCHES, config.fps, pooler["cells"])
-    labels = []
     with StreamWriter(paths.STREAM, info, config.dtype) as writer:
-        for take in track(takes, "tokens", total=len(rows), unit="take"):
-            writer.write(take)
-            label = token_labels(take.segment, known.get(take.take_id, np.zeros(0, np.int32)))
-            labels.append((take.take_id, take.times, label))
-    write_labels(paths.LABELS, labels)
+        tracked = track(takes, "tokens", total=len(rows), unit="take")
+        write_labels(paths.LABELS, written_labels(writer, tracked, known))
+
+
+def written_labels(
+    writer: StreamWriter, takes: Iterable[Take], known: Mapping[str, np.ndarray]
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """(take, times, labels) of every take, which is written on the way: one is held at a time."""
+    for take in takes:
+        writer.write(take)
+        label = token_labels(take.segment, known.get(take.take_id, np.zeros(0, np.int32)))
+        yield take.take_id, take.times, label
 
 
 if __name__ == "__main__":
