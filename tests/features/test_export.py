@@ -205,8 +205,8 @@ def test_only_an_export_is_replaced_and_a_failure_leaves_the_old_one(tmp_path, m
         yield from ()
         raise InputError("the disk is gone")
 
+    info = StreamInfo(source="", fps=1, width=1)
     with pytest.raises(InputError, match="disk"):
-        info = StreamInfo(source="", fps=1, width=1)
         write_export(tmp_path / "e", "npy", broken(), info, CLASSES, "drop")
     assert (tmp_path / "e/split1.train").is_file()
 
