@@ -77,6 +77,12 @@ class _Handler(BaseHTTPRequestHandler):
                     {"error": "Repository not found"}, 404, [("X-Error-Code", "RepoNotFound")]
                 )
                 return
+            if "/tree/" in path:
+                entries = hub.files[repo].items()
+                self.answer(
+                    [{"type": "file", "path": n, "size": len(c), "oid": "0"} for n, c in entries]
+                )
+                return
             listed = [{"rfilename": name} for name in hub.files[repo]]
             self.answer({"id": repo, "sha": "0" * 40, "siblings": listed})
             return
