@@ -55,10 +55,26 @@ class Assembly101Config(Section):
     test: bool = False  # the labels of test takes are withheld: they need segments of another kind
 
 
+ArchiveSet = Literal[
+    "assembly101", "egoprocel_fact", "egoprocel_pooled", "cholec80", "m2cai16", "lemon"
+]
+
+
 class ArchiveConfig(Section):
-    """The authors' packed feature archives."""
+    """The authors' packed feature archives, as downloaded; `lemon` brings Cholec80's labels along.
+
+    `protocol: release` also chooses as the release does: on EgoProceL's test split, which then is
+    `val`, and on Cholec80's videos 33 to 40.
+    """
 
     path: str = "pjepa_features"
+    set: ArchiveSet = "assembly101"
+    protocol: Literal["official", "release"] = "official"
+    # First tokens kept of every background segment: 1024 in the release's training, 20000 in its
+    # probes. Unlike the rest of the stream this looks at labels, of test takes too.
+    background_cap: int | None = Field(None, ge=1)
+    features: str | None = None  # another file than the public one, below `path`
+    segments: str | None = None
 
 
 class MstcnConfig(Section):

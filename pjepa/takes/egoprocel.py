@@ -47,12 +47,12 @@ def egoprocel_source(own: EgoProceLConfig, config: DataConfig, root: Path) -> So
     features = FeatureInfo("I3D of FACT, RGB, Kinetics-400", WINDOW / 2 / fps)
     layout = Layout("egoprocel", root, own.path, fps, True, features)
     source = framewise_source(layout, classes, splits, config)
-    takes = [_take(take["take_id"], take["split"]) for take in source.takes]
+    takes = [take_of_video(take["take_id"], take["split"]) for take in source.takes]
     notes = [*source.notes, f"features at {fps:g} per second: {how}"]
     return Source(source.videos, takes, source.segments, classes, features, source.skipped, notes)
 
 
-def _take(name: str, split: str) -> dict[str, str]:
+def take_of_video(name: str, split: str) -> dict[str, str]:
     """What a video's name tells: data set, session, person, camera.
 
     The cameras of one CMU-MMAC session show the same minutes: they are one recording.

@@ -20,6 +20,10 @@ def open_source(config: DataConfig, root: Path) -> Source:
             from pjepa.takes.egoprocel import egoprocel_source
 
             return egoprocel_source(config.egoprocel, config, root)
+        case "archive":
+            from pjepa.takes.archive import archive_source
+
+            return archive_source(config.archive, config, root)
         case "mstcn":
             from pjepa.takes.mstcn import mstcn_source
 

@@ -17,6 +17,7 @@ from pjepa.errors import InputError
 from pjepa.paths import source_list
 from pjepa.progress import track
 from pjepa.roots import inside
+from pjepa.takes.archive_table import archive_files
 from pjepa.work import read_json, write_json
 
 SAMPLE = 65_536  # bytes read at the start, the middle and the end of a file
@@ -44,6 +45,8 @@ def scanned_files(config: DataConfig, root: Path) -> list[str]:
     patterns = READ.get(config.source, EVERYTHING)
     if config.source == "mstcn":
         patterns = tuple(f"{config.mstcn.dataset}/{pattern}" for pattern in BUNDLE)
+    if config.source == "archive":
+        patterns = archive_files(config.archive)
     found = {
         path.relative_to(folder).as_posix()
         for pattern in patterns

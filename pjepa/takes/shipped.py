@@ -6,6 +6,7 @@ A locator is `kind:path#key`, the path relative to the row's root:
 |----------|----------------------------------------|----------------------------------------------|
 | `npy`    | an array [T, D]                        | `first:stop` rows, or none: all              |
 | `npy-dt` | an array [D, T]                        | `first:stop` columns, or none: all           |
+| `pt`     | a packed archive of the authors        | the video's number in it                     |
 | `lmdb`   | an environment of float32 rows (TSM)   | `prefix:first:stop`: frames prefix_%010d.jpg |
 
 Row i of a span stands at (first + i) / fps seconds.
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from pjepa.errors import InputError
 from pjepa.roots import rooted
+from pjepa.takes.archive_file import PackedRows, read_packed
 from pjepa.takes.manifest import VideoRow
 from pjepa.takes.tsm_lmdb import lmdb_rows
 
@@ -145,4 +147,18 @@ def _tsm(row: VideoRow, path: Path, key: str) -> Shipped:
     return Shipped(lmdb_rows(path, prefix, *span), span_times(*span, row.fps))
 
 
-READERS: dict[str, Reader] = {"npy": _time_first, "npy-dt": _feature_first, "lmdb": _tsm}
+def _packed(row: VideoRow, path: Path, key: str) -> Shipped:
+    packed = read_packed(path)
+    if not key.isdigit() or int(key) >= len(packed.names):
+        raise InputError(
+            f"take {row.take_id}: {path}: video {key!r}, expected 0 to {len(packed.names) - 1}"
+        )
+    return Shipped(PackedRows(packed, int(key)), packed.video_times(int(key)))
+
+
+READERS: dict[str, Reader] = {
+    "npy": _time_first,
+    "npy-dt": _feature_first,
+    "pt": _packed,
+    "lmdb": _tsm,
+}

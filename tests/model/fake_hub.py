@@ -46,7 +46,7 @@ class _Handler(BaseHTTPRequestHandler):
             asked = json.loads(self.body())
             repo = f"{asked.get('organization', 'me')}/{asked['name']}"
             hub.files.setdefault(repo, {})
-            hub.private[repo] = asked.get("private")
+            hub.private[repo] = asked.get("visibility") == "private" or asked.get("private")
             self.answer({"url": f"{hub.address}/{repo}", "name": repo})
         elif "/preupload/" in path:
             files = [
