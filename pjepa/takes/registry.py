@@ -16,6 +16,10 @@ def open_source(config: DataConfig, root: Path) -> Source:
             from pjepa.takes.demo.source import demo_source
 
             return demo_source(config)
+        case "egoexo4d":
+            from pjepa.takes.egoexo4d import egoexo4d_source
+
+            return egoexo4d_source(config.egoexo4d, config, root)
         case "egoprocel":
             from pjepa.takes.egoprocel import egoprocel_source
 
@@ -24,6 +28,10 @@ def open_source(config: DataConfig, root: Path) -> Source:
             from pjepa.takes.archive import archive_source
 
             return archive_source(config.archive, config, root)
+        case "assembly101":
+            from pjepa.takes.assembly101 import assembly101_source
+
+            return assembly101_source(config.assembly101, config, root)
         case "mstcn":
             from pjepa.takes.mstcn import mstcn_source
 

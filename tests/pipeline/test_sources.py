@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from pjepa import paths
+from pjepa.errors import InputError
 from pjepa.streams.store import StreamReader, read_labels
 from tests.pipeline.in_process import SMALL, merged, project, run_stages
 from tests.takes.bundles import write_bundle
+from tests.takes.own_videos import write_own_videos
 
 MSTCN = {"data": {"source": "mstcn", "mstcn": {"dataset": "gtea"}}}
 
@@ -38,3 +40,46 @@ def test_a_bundle_with_its_own_features_runs_to_the_report(
     metrics = json.loads(paths.METRICS.read_text())
     assert set(metrics["linear"]) == {"raw", "segment_mean", "pjepa"}
     assert not list(paths.DEMO.rglob("*.mp4"))
+
+
+FOLDER = {
+    "data": {"source": "folder", "folder": {"path": "own videos"}},
+    "pjepa": {"attention": "block_causal", "segments": "fixed", "block": 8},
+}
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_own_videos_run_to_the_report_with_and_without_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labelled: bool
+) -> None:
+    root = tmp_path / "root"
+    write_own_videos(root / "own videos")
+    change = {} if labelled else {"data": {"folder": {"labels": None}}}
+    project(tmp_path / "project", monkeypatch, merged(SMALL, FOLDER, change), root)
+    said = run_stages()
+    stream = StreamReader(paths.STREAM)
+    assert stream.takes == ["a b", "d", "deep/c", "e"]
+    assert all(length == 24 for length in stream.lengths)  # 6 s at 4 tokens per second
+    metrics = json.loads(paths.METRICS.read_text())
+    text = (paths.REPORT / "report.md").read_text()
+    for name in ("raw", "pjepa"):  # exported either way
+        assert StreamReader(paths.representation(name) / "stream.parquet").takes == stream.takes
+    if labelled:
+        assert "splits drawn by group" in said
+        assert set(metrics["linear"]) == {"raw", "segment_mean", "pjepa"}
+    else:
+        assert metrics == {}
+        assert said.count("skipped, no take has labels") == 3
+        assert "No probe was run: no take has labels" in text
+    assert str(tmp_path) not in (paths.REPORT / "report.json").read_text()
+
+
+def test_unlabelled_takes_under_annotated_segments_are_an_error_that_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_own_videos(tmp_path / "own videos")
+    values = merged(SMALL, FOLDER, {"data": {"folder": {"labels": None}}})
+    values["pjepa"] |= {"attention": "clip_causal", "segments": "annotated"}
+    project(tmp_path, monkeypatch, values)
+    with pytest.raises(InputError, match=r"no annotated segments.*block_causal.*segments=found"):
+        run_stages(["takes", "patches", "pooler", "tokens", "pretrain"])
