@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 PARAMS = Path("params.yaml")
+SOURCES = Path("data/sources")
 
 DEMO = Path("data/demo")
 DEMO_TRUTH = DEMO / "truth.parquet"
@@ -33,6 +34,11 @@ REPRESENTATIONS = Path("data/representations")
 PROBE_RESULTS = Path("results/probe")
 REPORT = Path("results/report")
 METRICS = Path("results/metrics.json")
+
+
+def source_list(name: str) -> Path:
+    """The Git-tracked list of the files of a data source."""
+    return SOURCES / f"{name}.json"
 
 
 def representation(name: str) -> Path:

@@ -10,13 +10,23 @@ from pjepa.config.patches import PatchesConfig
 from pjepa.config.section import read_section
 from pjepa.progress import say
 from pjepa.stage import stage_main
-from pjepa.takes.manifest import read_boundaries, read_videos
+from pjepa.takes.manifest import (
+    SHIPPED,
+    FeatureInfo,
+    read_boundaries,
+    read_feature_info,
+    read_videos,
+)
 from pjepa.work import whole_folder, work_root, write_json
 
 
 def run() -> None:
     """Encodes what the store lacks and links every take into `data/patches`."""
     config = read_section(PatchesConfig, "patches")
+    features = read_feature_info(paths.VIDEOS_TABLE)
+    if features is not None:
+        write_shipped(features)
+        return
     if config.checkpoint == RANDOM:
         say(f"patches: {config.backbone} has RANDOM weights (seed {config.seed}), not trained ones")
     rows = read_videos(paths.VIDEOS_TABLE)
@@ -27,6 +37,13 @@ def run() -> None:
         for take_id, file in result.files.items():
             link_take(file, folder, take_id)
         write_json(folder / "config.json", asdict(result.info))
+
+
+def write_shipped(features: FeatureInfo) -> None:
+    """Nothing to encode: the data set brings frame features."""
+    with whole_folder(paths.PATCHES) as folder:
+        write_json(folder / "config.json", {"kind": SHIPPED, **asdict(features)})
+    say(f"patches: the takes ship features ({features.name}): nothing to encode")
 
 
 if __name__ == "__main__":

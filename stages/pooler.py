@@ -7,13 +7,20 @@ from pjepa.config.section import read_section
 from pjepa.pooling.mean import pooled_width
 from pjepa.progress import say
 from pjepa.stage import stage_main
+from pjepa.takes.manifest import SHIPPED
 from pjepa.work import read_json, whole_folder, write_json
 
 
 def run() -> None:
     """Writes `models/pooler/config.json`."""
     config = read_section(PoolerConfig, "pooler")
-    info = PatchInfo(**read_json(paths.PATCHES / "config.json"))
+    patches = read_json(paths.PATCHES / "config.json")
+    if patches.get("kind") == SHIPPED:
+        with whole_folder(paths.POOLER) as folder:
+            write_json(folder / "config.json", patches)
+        say("pooler: the takes ship features: nothing to pool")
+        return
+    info = PatchInfo(**patches)
     width_out = pooled_width(info.cells, info.width, config.cells)
     with whole_folder(paths.POOLER) as folder:
         description = {

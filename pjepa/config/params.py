@@ -58,6 +58,8 @@ class Params(Section):
 
     @model_validator(mode="after")
     def one_token_per_step(self) -> Params:
+        if self.data.ships_features:
+            return self  # nothing is encoded
         tubelet = self.patches.tubelet
         if abs(self.patches.fps - tubelet * self.tokens.fps) > 1e-9:
             raise ValueError(

@@ -78,14 +78,19 @@ class StreamInfo(BaseModel):
         return {b"pjepa": json.dumps(self.model_dump(), sort_keys=True).encode()}
 
 
+def feature_type(width: int, dtype: str) -> pa.DataType:
+    """A list of `width` numbers, none of them missing: Parquet then decodes faster."""
+    value = pa.float16() if dtype == "float16" else pa.float32()
+    return pa.list_(pa.field("element", value, nullable=False), width)
+
+
 def stream_schema(info: StreamInfo, dtype: str) -> pa.Schema:
     """The Arrow schema of a stream of `info.width` channels."""
-    value = pa.float16() if dtype == "float16" else pa.float32()
     fields = [
         ("take_id", pa.string()),
         ("time_s", pa.float64()),
         ("segment", pa.int32()),
         ("offset", pa.int32()),
-        ("feature", pa.list_(value, info.width)),
+        pa.field("feature", feature_type(info.width, dtype), nullable=False),
     ]
     return pa.schema(fields, metadata=info.metadata())

@@ -18,7 +18,7 @@ from pjepa.streams.materialise import (
     stream_info,
     token_labels,
 )
-from pjepa.streams.placement import Placement, in_time_order, place, placed_takes
+from pjepa.streams.placement import Placement, grid_times, in_time_order, place, placed_takes
 from pjepa.takes.manifest import VideoRow
 from pjepa.video.sampling import Sampling, token_times
 
@@ -62,7 +62,7 @@ def pairs(found: Placement) -> list[tuple[int, int]]:
 def test_clip_keeps_every_step_once_and_ends_segments_where_the_next_begins(
     limits: np.ndarray,
 ) -> None:
-    found = place(ROW, limits, config())
+    found = place("x", TIMES, limits, config())
     assert found.step.tolist() == list(range(32))
     steps = held(in_time_order(limits))
     expected, begun = [-1] * 32, [(part[0], k) for k, part in enumerate(steps) if part]
@@ -81,7 +81,7 @@ def test_clip_keeps_every_step_once_and_ends_segments_where_the_next_begins(
 def test_duplicate_gives_every_segment_its_own_tokens(limits: np.ndarray, gaps: str) -> None:
     if gaps == "drop" and not len(limits):
         return
-    found = place(ROW, limits, config(gaps, "duplicate"))
+    found = place("x", TIMES, limits, config(gaps, "duplicate"))
     ordered = in_time_order(limits)
     for number, part in enumerate(held(ordered)):
         mine = found.step[found.segment == number].tolist()
@@ -95,12 +95,12 @@ def test_duplicate_gives_every_segment_its_own_tokens(limits: np.ndarray, gaps: 
 
 @given(SEGMENTS)
 def test_drop_is_keep_without_its_gaps(limits: np.ndarray) -> None:
-    kept = [pair for pair in pairs(place(ROW, limits, config())) if pair[1] >= 0]
+    kept = [pair for pair in pairs(place("x", TIMES, limits, config())) if pair[1] >= 0]
     if kept:
-        assert pairs(place(ROW, limits, config("drop"))) == kept
+        assert pairs(place("x", TIMES, limits, config("drop"))) == kept
     else:
         with pytest.raises(InputError, match=r"take x: .*use tokens.gaps=keep"):
-            place(ROW, limits, config("drop"))
+            place("x", TIMES, limits, config("drop"))
 
 
 @given(SEGMENTS, st.randoms(), st.sampled_from(["clip", "duplicate"]))
@@ -109,7 +109,7 @@ def test_the_order_of_the_file_does_not_matter(
 ) -> None:
     order = list(range(len(limits)))
     random.shuffle(order)  # type: ignore[attr-defined]
-    first, second = (place(ROW, x, config(overlap=overlap)) for x in (limits, limits[order]))
+    first, second = (place("x", TIMES, x, config(overlap=overlap)) for x in (limits, limits[order]))
     assert (pairs(first), first.swallowed) == (pairs(second), second.swallowed)
 
 
@@ -117,7 +117,7 @@ def test_the_order_of_the_file_does_not_matter(
 def test_windows_inside_segments_agree_with_the_tokens_segments(
     limits: np.ndarray, frames: int
 ) -> None:
-    segment = place(ROW, limits, config()).segment
+    segment = place("x", TIMES, limits, config()).segment
     for window in Sampling(4.0, 2, frames // 2).windows(32, limits):
         assert len(set(segment[window.start : window.stop].tolist())) == 1
 
@@ -129,32 +129,32 @@ def test_fail_refuses_exactly_the_takes_whose_segments_overlap(limits: np.ndarra
         a_end > b_start for k, (_, a_end) in enumerate(ordered) for b_start, _ in ordered[k + 1 :]
     )
     if not overlap:
-        assert pairs(place(ROW, limits, config(overlap="fail"))) == pairs(
-            place(ROW, limits, config())
+        assert pairs(place("x", TIMES, limits, config(overlap="fail"))) == pairs(
+            place("x", TIMES, limits, config())
         )
         return
     with pytest.raises(InputError, match=r"take x: segment \d+ .* and segment \d+ .*overlap"):
-        place(ROW, limits, config(overlap="fail"))
+        place("x", TIMES, limits, config(overlap="fail"))
 
 
 def test_fail_names_the_two_segments() -> None:
     limits = np.array([[6.0, 7.0], [0.0, 5.0], [1.0, 2.0], [4.5, 6.0]])
     message = r"take x: segment 0 \(0.00 to 5.00 s\) and segment 1 \(1.00 to 2.00 s\) overlap"
     with pytest.raises(InputError, match=message):
-        place(ROW, limits, config(overlap="fail"))
+        place("x", TIMES, limits, config(overlap="fail"))
     touching = np.array([[0.0, 1.1 + 2.2], [3.3, 5.0]])  # 3.3000000000000003
-    assert len(place(ROW, touching, config(overlap="fail")).step) == 32
+    assert len(place("x", TIMES, touching, config(overlap="fail")).step) == 32
 
 
 @pytest.mark.parametrize("bad", [(3.0, 2.0), (np.nan, 2.0), (1.0, np.inf)])
 def test_impossible_segments_are_named(bad: tuple[float, float]) -> None:
     with pytest.raises(InputError, match=r"take x: a segment from .*correct the annotation"):
-        place(ROW, np.array([[0.0, 1.0], bad]), config())
+        place("x", TIMES, np.array([[0.0, 1.0], bad]), config())
 
 
 def test_what_annotations_lose_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     limits = np.array([[0.0, 4.0], [1.0, 2.0], [1.0, 3.0], [5.05, 5.1], [6.0, 6.0], [90, 91]])
-    placed_takes([ROW], {"x": limits}, config())
+    placed_takes(grid_times([ROW], 4.0), {"x": limits}, config())
     said = capsys.readouterr().err.splitlines()
     assert said == [
         "tokens: take x: segment 1 (1.00 to 2.00 s) swallowed by the next segment; "
@@ -162,10 +162,10 @@ def test_what_annotations_lose_is_said(capsys: pytest.CaptureFixture[str]) -> No
         "tokens: 3 segments hold no token: they are shorter than 1/4 s or past the end",
         "tokens: 4 tokens lost their segment, which ends where the next begins",
     ]
-    placed_takes([ROW], {"x": limits}, config(overlap="duplicate"))
+    placed_takes(grid_times([ROW], 4.0), {"x": limits}, config(overlap="duplicate"))
     said = capsys.readouterr().err.splitlines()
     assert said == ["tokens: 3 segments hold no token and were given the nearest one"]
-    placed_takes([ROW], {}, config())
+    placed_takes(grid_times([ROW], 4.0), {}, config())
     assert capsys.readouterr().err == ""
 
 
@@ -185,7 +185,7 @@ def test_tokens_carry_the_feature_time_and_label_of_their_step(tmp_path: Path) -
     ).astype({"label": np.int32})
     known = segment_labels(table, {"x": limits})["x"]
     for gaps, overlap in (("keep", "clip"), ("drop", "clip"), ("drop", "duplicate")):
-        placed = placed_takes([ROW], {"x": limits}, config(gaps, overlap))
+        placed = placed_takes(grid_times([ROW], 4.0), {"x": limits}, config(gaps, overlap))
         (take,) = materialised_takes([ROW], placed, tmp_path, 4.0, "mean")
         np.testing.assert_array_equal(take.features[:, 0], 4 * take.times)
         labels = token_labels(take.segment, known)
