@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from pjepa import paths
-from pjepa.backbones.store import PatchInfo
 from pjepa.config.section import read_section
 from pjepa.config.tokens import TokensConfig
+from pjepa.pooling import load_pooler
 from pjepa.progress import track
 from pjepa.stage import stage_main
 from pjepa.streams.materialise import (
@@ -19,19 +19,17 @@ from pjepa.streams.materialise import (
 from pjepa.streams.placement import placed_takes
 from pjepa.streams.store import StreamWriter, write_labels
 from pjepa.takes.manifest import read_boundaries, read_segments, read_videos
-from pjepa.work import read_json
 
 
 def run() -> None:
     config = read_section(TokensConfig, "tokens")
-    pooler = read_json(paths.POOLER / "config.json")
-    patches = PatchInfo(**read_json(paths.PATCHES / "config.json"))
-    info = stream_info(patches, pooler["width_out"], pooler["provenance"]["train_labels"], config)
+    pooler = load_pooler(paths.POOLER, config.device, config.threads)
+    info = stream_info(pooler.facts, config)
     rows = read_videos(paths.VIDEOS_TABLE)
     boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
     known = segment_labels(read_segments(paths.SEGMENTS_TABLE), boundaries)
     placements = placed_takes(rows, boundaries, config)
-    takes = materialised_takes(rows, placements, paths.PATCHES, config.fps, pooler["cells"])
+    takes = materialised_takes(rows, placements, boundaries, paths.PATCHES, config.fps, pooler)
     labels = []
     with StreamWriter(paths.STREAM, info, config.dtype) as writer:
         for take in track(takes, "tokens", total=len(rows), unit="take"):

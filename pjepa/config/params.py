@@ -55,11 +55,13 @@ class Params(Section):
     report: ReportConfig = ReportConfig()
 
     @model_validator(mode="after")
-    def one_token_per_step(self) -> Params:
-        if abs(self.patches.fps - TUBELET * self.tokens.fps) > 1e-9:
+    def tokens_from_steps(self) -> Params:
+        per_step = self.pooler.per_step
+        if abs(self.patches.fps * per_step - TUBELET * self.tokens.fps) > 1e-9:
             raise ValueError(
                 f"patches.fps {self.patches.fps} must be {TUBELET} x tokens.fps "
-                f"({TUBELET * self.tokens.fps}): one token per step of {TUBELET} frames"
+                f"({TUBELET * self.tokens.fps}) / {per_step}: {per_step} token(s) per step of "
+                f"{TUBELET} frames"
             )
         return self
 
