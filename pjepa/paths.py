@@ -21,6 +21,7 @@ CLASSES = TAKES / "classes.json"
 
 PATCHES = Path("data/patches")
 POOLER = Path("models/pooler")
+POOLER_RESULTS = Path("results/pooler")
 
 TOKENS = Path("data/tokens")
 STREAM = TOKENS / "stream.parquet"

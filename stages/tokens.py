@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pjepa import paths
-from pjepa.backbones.store import PatchInfo
 from pjepa.config.section import read_section
 from pjepa.config.tokens import TokensConfig
+from pjepa.pooling import load_pooler
 from pjepa.progress import track
 from pjepa.stage import stage_main
 from pjepa.streams.materialise import (
@@ -34,7 +34,6 @@ from pjepa.takes.manifest import (
     read_segments,
     read_videos,
 )
-from pjepa.work import read_json
 
 Boundaries = Mapping[str, np.ndarray]
 
@@ -74,11 +73,10 @@ def written_labels(
 
 def pooled_stream(rows: list[VideoRow], boundaries: Boundaries, config: TokensConfig) -> Stream:
     """The stream of takes that `patches` encoded and `pooler` tells how to pool."""
-    pooler = read_json(paths.POOLER / "config.json")
-    patches = PatchInfo(**read_json(paths.PATCHES / "config.json"))
-    info = stream_info(patches, pooler["width_out"], pooler["provenance"]["train_labels"], config)
+    pooler = load_pooler(paths.POOLER, config.device, config.threads)
+    info = stream_info(pooler.facts, config)
     placements = placed_takes(grid_times(rows, config.fps), boundaries, config)
-    takes = materialised_takes(rows, placements, paths.PATCHES, config.fps, pooler["cells"])
+    takes = materialised_takes(rows, placements, boundaries, paths.PATCHES, config.fps, pooler)
     return Stream(info, takes)
 
 

@@ -133,7 +133,9 @@ class Runs:
         self.step_s = step_s
         self.label, self.start, self.last, self.score, self.count = -1, 0.0, 0.0, 0.0, 0
 
-    def push(self, time_s: float, label: int, score: float) -> tuple[float, float, int, float] | None:
+    def push(
+        self, time_s: float, label: int, score: float
+    ) -> tuple[float, float, int, float] | None:
         """Start, end, label and mean score of the step that this token ends, if it does."""
         found = None
         jumped = self.count and time_s - self.last > JUMP * self.step_s

@@ -148,7 +148,10 @@ def _provenance_markdown(results: Results, probe: str) -> str:
 
 
 def _labels_used(provenance: Provenance) -> str:
-    used = ["train"] if provenance.train_labels else []
+    used = []
+    if provenance.train_labels:
+        blind = f" ({provenance.label_folds} folds: train tokens are blind to their own)"
+        used.append("train" + (blind if provenance.label_folds else ""))
     if provenance.selection_labels != "none":
         used.append(f"selection on {provenance.selection_labels}")
     return ", ".join(used) or "none"

@@ -31,6 +31,9 @@ class Provenance(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     train_labels: bool = False
+    label_folds: int = (
+        0  # of train_labels: train tokens come from models blind to their own, if > 0
+    )
     selection_labels: SelectionLabels = "none"
     boundaries_train: Boundaries = "none"
     boundaries_test: Boundaries = "none"
@@ -62,6 +65,16 @@ class Provenance(BaseModel):
         return self.with_boundaries("annotated").model_copy(update={"lookahead_s": ahead})
 
 
+class PoolerInfo(BaseModel):
+    """Which pooler made the tokens; `sha256` is over all its files."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: str
+    sha256: str
+    supervised: bool
+
+
 class StreamInfo(BaseModel):
     """File-level facts: what the features are, at which rate, and where they come from."""
 
@@ -72,6 +85,7 @@ class StreamInfo(BaseModel):
     fps: float
     width: int
     provenance: Provenance = Provenance()
+    pooler: PoolerInfo | None = None  # None: the features came without patches
 
     def metadata(self) -> dict[bytes, bytes]:
         """Parquet key-value metadata, byte-stable."""

@@ -23,6 +23,7 @@ from pjepa.training.data import (
     packed_steps,
     with_segments,
 )
+from pjepa.training.log import Log
 from pjepa.training.monitors import collapse_warning, effective_rank, target_std
 from pjepa.training.prefetch import Prefetch
 from pjepa.training.saver import Saver
@@ -33,7 +34,6 @@ from pjepa.work import write_json
 
 RANK_SAMPLE = 2048  # tokens whose effective rank is taken: the first of an epoch's last step
 STARVED = 0.05  # share of the time spent waiting for data that is worth a word
-Log = Callable[[dict[str, float]], None]
 
 
 @dataclass

@@ -155,4 +155,5 @@ def test_stages_write_patches_and_pooler(
     assert {path.name for path in paths.PATCHES.iterdir()} == files
     written = read_json(paths.POOLER / "config.json")
     assert (written["kind"], written["cells"], written["width_out"]) == ("mean", "concat", 64)
-    assert written["provenance"] == {"train_labels": False}
+    labels = {"train_labels": False, "selection_labels": "none", "folds": 0}
+    assert written["provenance"] == labels

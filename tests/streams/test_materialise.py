@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from pjepa.backbones.store import PatchInfo, patch_writer, take_file_name
 from pjepa.config.tokens import TokensConfig
 from pjepa.errors import InputError
+from pjepa.pooling.facts import PoolerFacts
+from pjepa.pooling.mean import MeanPooler
 from pjepa.streams.materialise import (
     materialised_takes,
     segment_labels,
@@ -21,6 +23,7 @@ from pjepa.streams.materialise import (
 from pjepa.streams.placement import Placement, grid_times, in_time_order, place, placed_takes
 from pjepa.takes.manifest import VideoRow
 from pjepa.video.sampling import Sampling, token_times
+from tests.backbones.patch_infos import patch_info
 
 QUARTERS = st.integers(0, 60).map(lambda k: k / 8)
 SEGMENTS = st.lists(st.tuples(QUARTERS, QUARTERS).map(sorted), max_size=10).map(
@@ -28,21 +31,19 @@ SEGMENTS = st.lists(st.tuples(QUARTERS, QUARTERS).map(sorted), max_size=10).map(
 )
 ROW = VideoRow("x", "x.mp4", 30.0, 8.0)  # 32 tokens at 4 per second
 TIMES = token_times(32, 4.0)
-INFO = PatchInfo(
-    backbone="tiny",
-    weights_id="w",
-    fps=8.0,
-    tokens_fps=4.0,
-    tubelet=2,
-    frames_per_window=16,
-    window_scope="take",
-    crop=16,
-    resampler="cv2",
-    grid=1,
-    rows=1,
-    columns=1,
-    width=2,
-)
+INFO = patch_info()
+
+
+def facts(patches: PatchInfo = INFO, **changes: object) -> PoolerFacts:
+    """What is known of mean pooling, or of another pooler."""
+    known = {
+        "kind": "mean", "width": 2, "window": 1, "per_step": 1, "scope": "take",
+        "train_labels": False, "selection_labels": "none", "folds": 0, "sha256": "0",
+    }  # fmt: skip
+    return PoolerFacts(**known | {"patches": patches} | changes)  # type: ignore[arg-type]
+
+
+MEAN = MeanPooler(facts(), "average")
 
 
 def config(gaps: str = "keep", overlap: str = "clip") -> TokensConfig:
@@ -186,7 +187,7 @@ def test_tokens_carry_the_feature_time_and_label_of_their_step(tmp_path: Path) -
     known = segment_labels(table, {"x": limits})["x"]
     for gaps, overlap in (("keep", "clip"), ("drop", "clip"), ("drop", "duplicate")):
         placed = placed_takes(grid_times([ROW], 4.0), {"x": limits}, config(gaps, overlap))
-        (take,) = materialised_takes([ROW], placed, tmp_path, 4.0, "mean")
+        (take,) = materialised_takes([ROW], placed, {}, tmp_path, 4.0, MEAN)
         np.testing.assert_array_equal(take.features[:, 0], 4 * take.times)
         labels = token_labels(take.segment, known)
         assert len(labels) == len(take.times) == len(take.offset)
@@ -226,7 +227,7 @@ def test_provenance_says_whose_boundaries_chose_the_tokens(
     gaps: str, overlap: str, scope: str, expected: str
 ) -> None:
     patches = replace(INFO, window_scope=scope)  # type: ignore[arg-type]
-    found = stream_info(patches, 2, False, config(gaps, overlap)).provenance
+    found = stream_info(facts(patches), config(gaps, overlap)).provenance
     assert (found.boundaries_train, found.boundaries_test) == (expected, expected)
     assert found.lookahead_s == 2.0
 
@@ -244,4 +245,47 @@ def test_lookahead_follows_from_the_windows(
     mode: str, stride: int, tubelet: int, expected: float
 ) -> None:
     patches = replace(INFO, window_mode=mode, window_stride=stride, tubelet=tubelet)  # type: ignore[arg-type]
-    assert stream_info(patches, 2, False, config()).provenance.lookahead_s == expected
+    assert stream_info(facts(patches), config()).provenance.lookahead_s == expected
+
+
+@pytest.mark.parametrize(
+    ("window", "scope", "encoded", "ahead"),
+    [
+        (8, "take", "take", 8),  # cut together: the pooler adds nothing
+        (4, "take", "take", 8),
+        (32, "take", "take", 32),
+        (12, "take", "take", 16),  # not always cut together: the last patches see on
+        (8, "segment", "take", 15),
+        (8, "segment", "segment", 8),
+        (1, "take", "segment", 8),
+    ],
+)
+def test_lookahead_is_what_a_token_can_see_at_most(
+    window: int, scope: str, encoded: str, ahead: int
+) -> None:
+    patches = replace(INFO, window_scope=encoded)
+    found = facts(patches, window=window, scope=scope)
+    assert found.lookahead_steps == ahead
+    limits = np.array([[0.0, 2.75], [2.75, 30.0]])
+    inner, outer = (
+        np.concatenate([[w.stop] * w.tokens for w in cut.windows(120, limits)])
+        for cut in (Sampling(4.0, 2, window, scope), Sampling(4.0, 2, 8, encoded))  # type: ignore[arg-type]
+    )
+    seen = outer[inner - 1] - np.arange(120)
+    assert seen.max() <= ahead
+    if scope == encoded or window == 1:
+        assert seen.max() == ahead
+
+
+def test_supervision_is_in_the_provenance_and_the_pooler_is_named() -> None:
+    known = facts(
+        kind="action", window=8, scope="segment", train_labels=True,
+        selection_labels="holdout", folds=3, sha256="abc",
+    )  # fmt: skip
+    info = stream_info(known, config())
+    assert info.pooler is not None
+    assert info.pooler.model_dump() == {"kind": "action", "sha256": "abc", "supervised": True}
+    found = info.provenance
+    assert (found.train_labels, found.label_folds, found.selection_labels) == (True, 3, "holdout")
+    assert (found.boundaries_test, found.inside_segments) == ("annotated", False)
+    assert found.lookahead_s == 15 / 4
