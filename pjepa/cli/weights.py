@@ -96,3 +96,17 @@ def cost(
     header = ["backbone", *rows[0][1]]
     lines = [[name, *(f"{value:.3g}" for value in found.values())] for name, found in rows]
     typer.echo(markdown_table(header, lines))
+
+
+@app.command()
+def doctor() -> None:
+    """Try the installation, codecs, devices, folders and weights; exit code 1 if one is broken."""
+    from pjepa.doctor import findings
+
+    broken = 0
+    for finding in findings():
+        typer.echo(finding)
+        broken += finding.state == "broken"
+    if broken:
+        typer.echo(f"{broken} broken", err=True)
+        raise typer.Exit(1)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-import os
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from pjepa.model.release_table import RELEASED, release_file
 from tests.fetch.conftest import Site
 
 BASE, ENCODER = "vjepa2_1_vit_base_384", "assembly101_tsm_clip"
-CONTENT = os.urandom(50_000)
+CONTENT = random.Random(1).randbytes(50_000)
 SHA = hashlib.sha256(CONTENT).hexdigest()
 
 
@@ -66,7 +66,7 @@ def test_file_put_there_by_hand_is_checked(base: Site, places: Path) -> None:
     target.parent.mkdir(parents=True)
     target.write_bytes(CONTENT)
     assert obtained(BASE) == [target]
-    target.write_bytes(CONTENT[:-1] + b"?")
+    target.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
     with pytest.raises(InputError, match=f"the released file has sha256 {SHA}"):
         obtained(BASE)
     assert target.exists()  # not ours to remove
