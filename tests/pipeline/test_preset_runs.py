@@ -32,8 +32,8 @@ TINY: dict[str, Any] = {
         "ltcontext": TEMPORAL,
         "ltcausal": TEMPORAL,
         "fact": {
-            "blocks": "iU", "tokens": 8, "hidden": 16, "frame_dim": 8, "frame_layers": 2,
-            "update_frame_layers": 2, "action_dim": 8, "action_heads": 2, "action_ffn": 8,
+            "blocks": "iU", "tokens": 8, "average_segments": 4.0, "hidden": 16, "frame_dim": 8,
+            "frame_layers": 2, "update_frame_layers": 2, "action_dim": 8, "action_heads": 2, "action_ffn": 8,
             "action_layers": 1, **ONCE,
         },
     },
