@@ -23,6 +23,7 @@ from pjepa.takes.videos import measured_videos
 from pjepa.work import read_json
 
 BENCHMARK = "annotations/keystep_benchmark"
+Skipped = dict[str, list[str]]
 LATE_S = 1.0  # a segment may end this long after its video
 
 
@@ -56,29 +57,28 @@ def egoexo4d_source(own: EgoExo4DConfig, config: DataConfig, root: Path) -> Sour
     takes, unknown = _annotated_takes(base)
     skipped = left_out("no entry in takes.json", unknown, config.missing)
     dropped = [take.name for take in takes if take.facts.get("is_dropped")]
-    if dropped:
-        names = ", ".join(dropped)
-        skipped.append(f"{len(dropped)} takes left out, dropped by the data set: {names}")
     takes = [take for take in takes if not take.facts.get("is_dropped")]
     videos = _videos(takes, own, config, base, skipped)
     ends = {row.take_id: row.duration_s for row in videos}
     kept = [take for take in takes if take.name in ends]
     segments = [segment for take in kept for segment in _segments(take, steps)]
     rows, notes = [_row(take) for take in kept], _notes(segments, ends)
+    if dropped:
+        notes.append(f"{len(dropped)} takes left out, is_dropped in takes.json: {dropped}")
     return Source(videos, rows, segments, steps.classes, skipped=skipped, notes=notes)
 
 
 def _videos(
-    takes: list[Take], own: EgoExo4DConfig, config: DataConfig, base: Path, skipped: list[str]
+    takes: list[Take], own: EgoExo4DConfig, config: DataConfig, base: Path, skipped: Skipped
 ) -> list[VideoRow]:
     """The ego videos that are there and can be read; the others are added to `skipped`."""
     files = {take.name: ego_video(take, base, own.videos) for take in takes}
     absent = [name for name, file in files.items() if file is None or not (base / file).is_file()]
-    skipped += left_out("no ego video", absent, config.missing)
+    skipped |= left_out("no ego video", absent, config.missing)
     here = {name: base / file for name, file in files.items() if file and name not in absent}
     measured = measured_videos(here, config.workers)
     faults = [found.fault for found in measured.values() if found.fault]
-    skipped += left_out("no readable video", faults, config.missing)
+    skipped |= left_out("no readable video", faults, config.missing)
     prefix = "" if own.path == "." else f"{own.path}/"
     return [
         VideoRow(name, f"{prefix}{files[name]}", found.fps, found.duration_s, root="data")

@@ -55,6 +55,7 @@ class Found:
     cut: list[str] = field(default_factory=list)
     far: list[str] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -149,6 +150,8 @@ def framewise_source(
     ids, found = {name: number for number, name in enumerate(classes.names)}, Found()
     for name in track(list(split_of), "takes: read", unit="take"):
         _read_take(layout, name, split_of[name], ids, found)
+    if found.faults:
+        raise InputError("; ".join(found.faults))
     return Source(
         found.videos,
         found.takes,
@@ -166,7 +169,11 @@ def _read_take(layout: Layout, name: str, split: str, ids: Mapping[str, int], fo
     if not file.is_file():
         found.missing.append(name)
         return
-    labels = read_frame_labels(inside(layout.base, f"groundTruth/{name}.txt"), ids)
+    try:
+        labels = read_frame_labels(inside(layout.base, f"groundTruth/{name}.txt"), ids)
+    except InputError as error:  # all wrong files are named at once
+        found.faults.append(str(error))
+        return
     rows = numpy_array(file).shape[0 if layout.time_first else 1]
     length = min(rows, len(labels))
     if rows != len(labels):

@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from pjepa.config.data import DataConfig
+from pjepa.config.data import DataConfig, SourceName
 from pjepa.errors import InputError
 from pjepa.paths import source_list
 from pjepa.progress import track
@@ -35,6 +35,14 @@ READ = {  # what each source reads, below its folder; other files do not matter 
         "TSM_features/*/*/features.npy",
     ),
 }  # fmt: skip
+
+
+def named_config(config: DataConfig, name: str | None) -> DataConfig:
+    """`data` of params with another source; one that does not exist is an error."""
+    known = get_args(SourceName)
+    if name is not None and name not in known:
+        raise InputError(f"source {name!r}: expected one of {', '.join(known)}")
+    return config if name is None else config.model_copy(update={"source": name})
 
 
 def scanned_files(config: DataConfig, root: Path) -> list[str]:

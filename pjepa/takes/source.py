@@ -44,9 +44,8 @@ class Source:
     segments: list[Annotation]
     classes: Classes
     features: FeatureInfo | None = None  # of data sets that ship features
-    # What was left out or cut, each in one line, counted; and what looks wrong but was kept.
-    skipped: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    skipped: dict[str, list[str]] = field(default_factory=dict)  # why: the names left out
+    notes: list[str] = field(default_factory=list)  # what was cut or drawn, what looks wrong
 
 
 def take_row(
@@ -69,17 +68,15 @@ def take_row(
     }  # fmt: skip
 
 
-def left_out(why: str, names: list[str], missing: Literal["fail", "skip"]) -> list[str]:
-    """The line that lists takes left out; an error unless `data.missing` allows it."""
-    if not names:
-        return []
-    if missing == "fail":
+def left_out(why: str, names: list[str], missing: Literal["fail", "skip"]) -> dict[str, list[str]]:
+    """The takes left out, by reason; an error unless `data.missing` allows it."""
+    if names and missing == "fail":
         some = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         raise InputError(
-            f"{len(names)} takes have {why} ({some}); fetch them, or set data.missing=skip to go "
+            f"{len(names)} takes with {why} ({some}); fetch them, or set data.missing=skip to go "
             "on without them"
         )
-    return [f"{len(names)} takes left out, {why}: {', '.join(names)}"]
+    return {why: names} if names else {}
 
 
 def checked_source(source: Source) -> Source:
@@ -120,7 +117,9 @@ def write_source(source: Source, holdout: float, seed: int) -> None:
     write_table(TAKES_TABLE, rows, TAKES)
     write_table(SEGMENTS_TABLE, segments, SEGMENTS)
     write_classes(CLASSES, source.classes)
-    for line in [*source.skipped, *source.notes]:
+    for why, names in source.skipped.items():
+        say(f"takes: {len(names)} left out with {why}: {', '.join(names)}")
+    for line in source.notes:
         say(f"takes: {line}")
 
 

@@ -65,13 +65,19 @@ def last_frame(path: Path, prefix: str, stop: int) -> int | None:
         return int(cursor.key()[len(start) :].split(b".")[0])
 
 
-@lru_cache(maxsize=8)
 def open_lmdb(path: Path) -> Any:
     """The environment, read-only and without a lock file: shared data is not written to."""
+    return _opened(path.resolve())
+
+
+@lru_cache(maxsize=32)  # LMDB refuses to open an environment twice in a process
+def _opened(path: Path) -> Any:
     try:
         lmdb = import_module("lmdb")
     except ImportError:
-        raise InputError(f"{path}: reading it needs lmdb; run `pip install lmdb`") from None
+        raise InputError(
+            f"{path}: reading it needs lmdb; run `pip install 'pjepa[assembly101]'`"
+        ) from None
     try:
         return lmdb.open(
             str(path), readonly=True, lock=False, readahead=False, meminit=False, create=False

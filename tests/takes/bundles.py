@@ -53,3 +53,36 @@ def write_bundle(
         for split, part in (("train", train), ("test", test)):
             text = "\n".join(f"{name}{suffix}" for name in part)
             (folder / f"splits/{split}.split{fold}.bundle").write_text(text)
+
+
+CAMERAS = ("7150991-1431", "6510211-1431", "7151020-1431", "7151062-1431", "8421130-1431")
+EGOPROCEL = (
+    *(f"S07_Brownie_{camera}" for camera in CAMERAS),
+    "OP01-R01-PastaSalad",
+    "04.tent.120617.gopro",
+    "Head_11",
+    "0003",
+)
+STEPS = ("background", "crack the eggs", "stir  egg & milk", "open tent bag")
+
+
+def write_egoprocel(folder: Path, frames: int = 120, annotations_fps: float | None = None) -> None:
+    """FACT's layout: time first, names with spaces, one row of features too many.
+
+    `annotations_fps` adds EgoProceL's own annotations in seconds, as that rate would have them.
+    """
+    for part in ("features", "groundTruth"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(EGOPROCEL):
+        labels = frame_labels(number, frames, STEPS)
+        np.save(folder / f"features/{name}.npy", features(number, frames + 1, labels))
+        (folder / f"groundTruth/{name}.txt").write_text("\n".join(labels))
+        if annotations_fps is not None:
+            last = max(k for k, label in enumerate(labels) if label != STEPS[0])
+            csv = folder / f"annotations/PC/{name}.csv"
+            csv.parent.mkdir(parents=True, exist_ok=True)
+            end = (last + 0.5) / annotations_fps
+            csv.write_text(f'0.0,{end / 2},1 "crack, the eggs"\n{end / 2},{end},2. stir')
+    (folder / "mapping.txt").write_text("\n".join(f"{k} {name}" for k, name in enumerate(STEPS)))
+    (folder / "split1.train").write_text("\n".join(EGOPROCEL[:7]))
+    (folder / "split1.test").write_text("\n".join(EGOPROCEL[7:]))
