@@ -88,10 +88,17 @@ class LabelStream:
     def _probed(self, features: np.ndarray, ids: np.ndarray, started: float) -> np.ndarray:
         encoded = time.perf_counter()
         self.spent["encoder"] += encoded - started
-        ended = self.segments.offset == 0 and (self.encoder is None or not self.encoder.waiting)
-        found = self.probe.push(features, ids, ended)
+        found = self.probe.push(features, ids, self._segment_ended(ids))
         self.spent["probe"] += time.perf_counter() - encoded
         return found
+
+    def _segment_ended(self, ids: np.ndarray) -> bool:
+        """Whether the last token that the probe has got ended its segment."""
+        known = np.concatenate([self.probe.segment.numpy(), ids])
+        if not len(known):
+            return False
+        following = [] if self.encoder is None else self.encoder.waiting_segments.tolist()
+        return [*following, self.segments.segment][0] > int(known[-1])
 
     def state(self) -> State:
         """Everything that later labels depend on."""

@@ -118,6 +118,13 @@ def draw_timeline(
     for name, table in tables.items():
         title = f"{STRIPS[name]}  {_accuracy(cells[name], take, variant=0):.0f} %"
         strips.append(Strip(title, table["prediction"].to_numpy()))
+    draw_strips(strips, times, classes, caption, path)
+
+
+def draw_strips(
+    strips: Sequence[Strip], times: np.ndarray, classes: Classes, caption: str, path: Path
+) -> None:
+    """One picture of strips [T] over times [T], with a legend of the classes that occur."""
     colors = class_colors(strips, classes.background)
     rows = -(-len(colors) // 5)
     with house_style():
