@@ -95,6 +95,7 @@ class FolderConfig(Section):
 
 
 SourceName = Literal["demo", "egoexo4d", "egoprocel", "assembly101", "archive", "mstcn", "folder"]
+FOLDED = ("mstcn",)  # cross-validated: `fold` chooses the split
 SHIPPING = ("egoprocel", "assembly101", "archive", "mstcn")  # frame features instead of videos
 
 
@@ -118,6 +119,14 @@ class DataConfig(Section):
     archive: ArchiveConfig = ArchiveConfig()
     mstcn: MstcnConfig = MstcnConfig()
     folder: FolderConfig = FolderConfig()
+
+    @model_validator(mode="after")
+    def meaningful(self) -> DataConfig:
+        if self.order != "procedure" and self.source != "demo":
+            raise ValueError(f"order {self.order} is of the demo, the source is {self.source}")
+        if self.fold != 1 and self.source not in FOLDED:
+            raise ValueError(f"fold {self.fold}: source {self.source} has one split, fold 1")
+        return self
 
     @property
     def ships_features(self) -> bool:
