@@ -48,9 +48,10 @@ class EgoProceLConfig(Section):
 
 
 class Assembly101Config(Section):
-    """Coarse segmentation on TSM features; a recording gives an assembly and a disassembly take."""
+    """Coarse segmentation; a recording gives an assembly and a disassembly take."""
 
     path: str = "assembly101"
+    input: Literal["tsm", "video"] = "tsm"  # the shipped TSM features, or the recordings
     view: str = "C10119_rgb"
     test: bool = False  # the labels of test takes are withheld: they need segments of another kind
 
@@ -131,6 +132,8 @@ class DataConfig(Section):
     @property
     def ships_features(self) -> bool:
         """Whether the source brings frame features, so that no video is encoded."""
+        if self.source == "assembly101":
+            return self.assembly101.input == "tsm"
         return self.source in SHIPPING
 
     @property
