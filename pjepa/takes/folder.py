@@ -25,8 +25,6 @@ TEST_DRAW, VAL_DRAW = 0x7E57, 0x0A1D  # seeds of the two draws
 
 def folder_source(own: FolderConfig, config: DataConfig, root: Path) -> Source:
     """Every video of the folder is a take; those without a label have the split `pretrain`."""
-    if config.fold != 1:
-        raise InputError("data.fold: own videos have one split; name it in the annotations")
     folder = root if own.path == "." else inside(root, own.path, "the data root")
     names = video_files(folder)
     if not names:

@@ -32,7 +32,7 @@ READ = {  # what each source reads, below its folder; other files do not matter 
     "egoprocel": (*BUNDLE, "split1.*", "annotations/**/*.csv"),
     "assembly101": (
         "coarse-annotations/**/*", "db_TSM_features/*/*.mdb", "*/data.mdb",
-        "TSM_features/*/*/features.npy",
+        "TSM_features/*/*/features.npy", "*/*.mp4", "videos/*/*.mp4", "recordings/*/*.mp4",
     ),
 }  # fmt: skip
 

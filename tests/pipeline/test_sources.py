@@ -64,7 +64,13 @@ def test_own_videos_run_to_the_report_with_and_without_labels(
     text = (paths.REPORT / "report.md").read_text()
     for name in ("raw", "pjepa"):  # exported either way
         assert StreamReader(paths.representation(name) / "stream.parquet").takes == stream.takes
+    before = paths.STREAM.read_bytes(), paths.LABELS.read_bytes()
     if labelled:
+        edit_a_label(root / "own videos/labels.csv")
+        again = run_stages(["takes", "patches", "pooler", "tokens"])
+        assert "4 takes, 0 encoded now" in again  # a label encodes nothing
+        after = paths.STREAM.read_bytes(), paths.LABELS.read_bytes()
+        assert (after[0] == before[0], after[1] == before[1]) == (True, False)
         assert "splits drawn by group" in said
         assert set(metrics["linear"]) == {"raw", "segment_mean", "pjepa"}
     else:
@@ -72,6 +78,11 @@ def test_own_videos_run_to_the_report_with_and_without_labels(
         assert said.count("skipped, no take has labels") == 3
         assert "No probe was run: no take has labels" in text
     assert str(tmp_path) not in (paths.REPORT / "report.json").read_text()
+
+
+def edit_a_label(path: Path) -> None:
+    head, first, rest = path.read_text().split("\n", 2)
+    path.write_text("\n".join([head, first.rsplit(",", 1)[0] + ",stir", rest]))
 
 
 def test_unlabelled_takes_under_annotated_segments_are_an_error_that_helps(

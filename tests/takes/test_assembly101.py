@@ -15,6 +15,7 @@ from pjepa.streams.shipped import picked_rows
 from pjepa.takes.registry import open_source
 from pjepa.takes.shipped import read_shipped, shipped_shape
 from pjepa.takes.source import Source
+from tests.takes.own_videos import write_video
 
 VIEW = "C10119_rgb"
 ACTIONS = ("attach wheel", "detach wheel", "inspect toy", "screw chassis")
@@ -192,3 +193,19 @@ def test_something_else_than_an_environment(root: Path) -> None:
     (folder / "data.mdb").write_bytes(b"no lmdb" * 1000)
     with pytest.raises(InputError, match="not an LMDB environment"):
         source(root)
+
+
+def test_recordings_give_two_takes_over_the_whole_video(root: Path) -> None:
+    with pytest.raises(InputError, match=r"4 takes with no video of view C10119_rgb"):
+        source(root, assembly101={"input": "video"})
+    for name in SEQUENCES[:2]:
+        video = root / "assembly101/recordings" / name / f"{VIEW}.mp4"
+        write_video(video, ("cut", "stir", "wait"), part_s=4.0)
+    found = source(root, assembly101={"input": "video"})
+    assert found.features is None
+    one, two = found.videos[:2]
+    assert one.video == two.video == f"assembly101/recordings/{SEQUENCES[0]}/{VIEW}.mp4"
+    assert one.duration_s == pytest.approx(12.0)
+    assert "2 takes end with their video, before their labels" in found.notes[0]  # 390 > 361
+    starts = [s.start_s for s in found.segments if s.take_id == two.take_id]
+    assert starts[0] == pytest.approx(201 / 30)
