@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
-from pjepa.config.patches import PatchesConfig
+from pjepa.config.patches import TIMM, PatchesConfig
+from pjepa.errors import InputError
 
 if TYPE_CHECKING:
     from pjepa.video.preprocess import Uint8
@@ -52,14 +53,26 @@ class Backbone(Protocol):
 
 def backbone_facts(config: PatchesConfig) -> BackboneFacts:
     """The facts of the configured backbone; weights that do not fit it are refused."""
-    from pjepa.backbones.vjepa_windows import vjepa_facts
-
-    return vjepa_facts(config)
+    if config.backbone.startswith(TIMM):
+        from pjepa.backbones.timm_frames import timm_facts as facts_of
+    else:
+        from pjepa.backbones.vjepa_windows import vjepa_facts as facts_of
+    facts = facts_of(config)
+    if config.grid > min(facts.rows, facts.columns):
+        raise InputError(
+            f"patches.grid {config.grid} is finer than the {facts.rows} x {facts.columns} cells "
+            f"that {facts.name} gives at {facts.crop} px"
+        )
+    return facts
 
 
 def load_backbone(config: PatchesConfig, facts: BackboneFacts | None = None) -> Backbone:
     """The configured backbone on its device; known `facts` save reading the weights twice."""
     facts = facts or backbone_facts(config)
+    if config.backbone.startswith(TIMM):
+        from pjepa.backbones.timm_frames import TimmFrames
+
+        return TimmFrames(config, facts)
     from pjepa.backbones.vjepa_windows import VJEPAWindows
 
     return VJEPAWindows(config, facts)

@@ -33,7 +33,7 @@ class VJEPAWindows:
 
     def __init__(self, config: PatchesConfig, facts: BackboneFacts) -> None:
         self.facts = facts
-        self.resampler = config.resampler
+        self.resampler, self.view = config.resampler, config.view
         self.bf16 = config.precision == "bf16"
         device = checked_device(config.device)
         self.encoder = build_encoder(config.backbone, config.checkpoint, config.seed).to(device)
@@ -43,7 +43,7 @@ class VJEPAWindows:
 
     def prepared(self, frames: Uint8) -> Tensor:
         """One window's input float32 [3, T, crop, crop] (facts/vjepa21.md, Sec. 4)."""
-        return preprocess(frames, self.facts.crop, self.resampler)
+        return preprocess(frames, self.facts.crop, self.resampler, self.view)
 
     @torch.inference_mode()
     def encoded(self, batch: Tensor) -> Tensor:

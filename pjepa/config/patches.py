@@ -29,6 +29,7 @@ class PatchesConfig(Section):
     frames_per_window: int = Field(64, ge=1)
     crop: int = Field(0, ge=0)
     resampler: Literal["cv2", "antialias"] = "cv2"
+    view: Literal["center", "first", "middle", "last"] = "center"  # others keep the short side
     window_scope: Literal["segment", "take"] = "segment"
     window_mode: Literal["block", "trailing"] = "block"  # trailing: a window ends with its tokens
     window_stride: int = Field(1, ge=1)  # tokens kept of a trailing window
@@ -69,6 +70,8 @@ class PatchesConfig(Section):
             raise ValueError(
                 f"window_stride {self.window_stride} is longer than a window of {self.steps} steps"
             )
+        if self.backbone.startswith(TIMM) and self.view != "center":
+            raise ValueError(f"view {self.view} is V-JEPA's; timm models crop as timm does")
         if self.backbone.startswith(TIMM) or not self.crop:
             return self  # only the model knows its grid; the loader checks it
         if self.crop % VJEPA_PATCH:
