@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pjepa import paths
+from pjepa.backbones.store import read_skipped
 from pjepa.config.section import read_section
 from pjepa.config.tokens import TokensConfig
 from pjepa.pooling import load_pooler
-from pjepa.progress import track
+from pjepa.progress import say, track
 from pjepa.stage import stage_main
 from pjepa.streams.materialise import (
     materialised_takes,
@@ -48,7 +49,7 @@ class Stream:
 
 def run() -> None:
     config = read_section(TokensConfig, "tokens")
-    rows = read_videos(paths.VIDEOS_TABLE)
+    rows = encoded_rows(read_videos(paths.VIDEOS_TABLE), read_skipped(paths.PATCHES))
     boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
     known = segment_labels(read_segments(paths.SEGMENTS_TABLE), boundaries)
     features = read_feature_info(paths.VIDEOS_TABLE)
@@ -89,6 +90,14 @@ def shipped_stream(
     times = {take_id: part.times for take_id, part in picked.items()}
     placements = placed_takes(times, boundaries, config)
     return Stream(info, shipped_takes(rows, picked, placements, info.width))
+
+
+def encoded_rows(rows: list[VideoRow], skipped: dict[str, str]) -> list[VideoRow]:
+    """The takes that have patch features; says which were left out upstream."""
+    left_out = [row.take_id for row in rows if row.take_id in skipped]
+    if left_out:
+        say(f"tokens: {len(left_out)} takes without patches left out: {', '.join(left_out)}")
+    return [row for row in rows if row.take_id not in skipped]
 
 
 if __name__ == "__main__":
