@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pjepa import paths
 from pjepa.backbones.store import PatchInfo
@@ -23,11 +24,17 @@ from pjepa.work import (
     write_json,
 )
 
+SHIPPED = "shipped"  # `kind` of patches where the data set brings frame features
+
 
 def run() -> None:
     """Writes `models/pooler` and, under `results/pooler`, the curves of its training."""
     config = read_section(PoolerConfig, "pooler")
-    info = PatchInfo(**read_json(paths.PATCHES / "config.json"))
+    patches = read_json(paths.PATCHES / CONFIG)
+    if patches.get("kind") == SHIPPED:
+        write_nothing(patches, "the takes ship features: nothing to pool")
+        return
+    info = PatchInfo(**patches)
     if config.kind == "mean":
         write_mean(config, info)
     else:
@@ -35,13 +42,19 @@ def run() -> None:
 
 
 def write_mean(config: PoolerConfig, info: PatchInfo) -> None:
+    """Mean pooling is its description."""
     width = pooled_width(info.cells, info.width, config.cells)
+    description = common_config("mean", info, width, 1, 1, "take") | {"cells": config.cells}
+    write_nothing(description, f"kind mean, {width} wide: nothing to train")
+
+
+def write_nothing(description: dict[str, Any], why: str) -> None:
+    """The outs where nothing is trained."""
     with whole_folder(paths.POOLER) as folder:
-        description = common_config("mean", info, width, 1, 1, "take")
-        write_json(folder / CONFIG, description | {"cells": config.cells})
+        write_json(folder / CONFIG, description)
     with whole_folder(paths.POOLER_RESULTS) as folder:
         write_json(folder / "metrics.json", {})
-    say(f"pooler: kind mean, {width} wide: nothing to train")
+    say(f"pooler: {why}")
 
 
 def train(config: PoolerConfig, info: PatchInfo) -> None:
@@ -69,12 +82,8 @@ def train(config: PoolerConfig, info: PatchInfo) -> None:
         whole_folder(paths.POOLER) as folder,
     ):
         numbers = train_pooler(task, takes, work, folder, log)
-    say(
-        "pooler: "
-        + ", ".join(
-            f"{k} {v:.1f}" for k, v in numbers.items() if k.endswith("_acc") and k != "fold_acc"
-        )
-    )
+    told = ("in_fold_acc", "out_of_fold_acc", "holdout_acc")
+    say("pooler: " + ", ".join(f"{k} {numbers[k]:.1f}" for k in told if k in numbers))
 
 
 def work_key(config: PoolerConfig) -> str:

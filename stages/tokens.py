@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pjepa import paths
+from pjepa.backbones.store import skipped_takes
 from pjepa.config.section import read_section
 from pjepa.config.tokens import TokensConfig
 from pjepa.pooling import load_pooler
@@ -25,7 +26,8 @@ def run() -> None:
     config = read_section(TokensConfig, "tokens")
     pooler = load_pooler(paths.POOLER, config.device, config.threads)
     info = stream_info(pooler.facts, config)
-    rows = read_videos(paths.VIDEOS_TABLE)
+    skipped = skipped_takes(paths.PATCHES)
+    rows = [row for row in read_videos(paths.VIDEOS_TABLE) if row.take_id not in skipped]
     boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
     known = segment_labels(read_segments(paths.SEGMENTS_TABLE), boundaries)
     placements = placed_takes(rows, boundaries, config)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pjepa.errors import InputError
-from pjepa.work import whole_file
+from pjepa.work import read_json, whole_file
 
 ALGORITHM_VERSION = 1  # raise it when a change of code changes features
 TENSOR = "patches"
@@ -142,6 +142,12 @@ def read_patches(path: Path) -> StoredPatches:
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not a patch file of this project ({error})") from None
     return StoredPatches(info, patches)
+
+
+def skipped_takes(folder: Path) -> set[str]:
+    """Takes that have no patch file on purpose: `skipped.json` says of each why."""
+    listed = folder / "skipped.json"
+    return set(read_json(listed)) if listed.exists() else set()
 
 
 def link_take(source: Path, folder: Path, take_id: str) -> Path:

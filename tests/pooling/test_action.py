@@ -1,6 +1,7 @@
 """The action pooler: every frame one token, windows that do not see each other, no padding seen."""
 
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def test_every_frame_gets_exactly_one_token_from_inside_its_segment(
     cuts = np.minimum(np.concatenate([[0], np.cumsum(lengths)]), steps) if annotated else [0, steps]
     expected = [
         pooler.window_tokens(patches[start : min(start + 5, stop)])
-        for first, stop in zip(cuts[:-1], cuts[1:], strict=True)
+        for first, stop in pairwise(cuts)
         for start in range(int(first), int(stop), 5)
     ]
     np.testing.assert_allclose(found, np.concatenate(expected), atol=2e-5)
