@@ -28,9 +28,9 @@ from pjepa.work import (
 def run() -> None:
     """Writes `models/pooler` and, under `results/pooler`, the curves of its training."""
     config = read_section(PoolerConfig, "pooler")
-    patches = read_json(paths.PATCHES / "config.json")
+    patches = read_json(paths.PATCHES / CONFIG)
     if patches.get("kind") == SHIPPED:
-        write_shipped(patches)
+        write_nothing(patches, "the takes ship features: nothing to pool")
         return
     info = PatchInfo(**patches)
     if config.kind == "mean":
@@ -39,22 +39,20 @@ def run() -> None:
         train(config, info)
 
 
-def write_shipped(patches: dict[str, Any]) -> None:
-    with whole_folder(paths.POOLER) as folder:
-        write_json(folder / CONFIG, patches)
-    with whole_folder(paths.POOLER_RESULTS) as folder:
-        write_json(folder / "metrics.json", {})
-    say("pooler: the takes ship features: nothing to pool")
-
-
 def write_mean(config: PoolerConfig, info: PatchInfo) -> None:
+    """Mean pooling is its description."""
     width = pooled_width(info.cells, info.width, config.cells)
+    description = common_config("mean", info, width, 1, 1, "take") | {"cells": config.cells}
+    write_nothing(description, f"kind mean, {width} wide: nothing to train")
+
+
+def write_nothing(description: dict[str, Any], why: str) -> None:
+    """The outs where nothing is trained."""
     with whole_folder(paths.POOLER) as folder:
-        description = common_config("mean", info, width, 1, 1, "take")
-        write_json(folder / CONFIG, description | {"cells": config.cells})
+        write_json(folder / CONFIG, description)
     with whole_folder(paths.POOLER_RESULTS) as folder:
         write_json(folder / "metrics.json", {})
-    say(f"pooler: kind mean, {width} wide: nothing to train")
+    say(f"pooler: {why}")
 
 
 def train(config: PoolerConfig, info: PatchInfo) -> None:
@@ -82,12 +80,8 @@ def train(config: PoolerConfig, info: PatchInfo) -> None:
         whole_folder(paths.POOLER) as folder,
     ):
         numbers = train_pooler(task, takes, work, folder, log)
-    say(
-        "pooler: "
-        + ", ".join(
-            f"{k} {v:.1f}" for k, v in numbers.items() if k.endswith("_acc") and k != "fold_acc"
-        )
-    )
+    told = ("in_fold_acc", "out_of_fold_acc", "holdout_acc")
+    say("pooler: " + ", ".join(f"{k} {numbers[k]:.1f}" for k in told if k in numbers))
 
 
 def work_key(config: PoolerConfig) -> str:

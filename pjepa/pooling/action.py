@@ -13,7 +13,7 @@ coarse grid this keeps where things are, where attention over cells must first l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -105,16 +105,14 @@ def real_places(lengths: Tensor, steps: int, repeat: int) -> Tensor:
     return real.repeat_interleave(repeat, dim=1)
 
 
-def padded(
-    windows: list[NDArray[np.float16]],
-) -> tuple[NDArray[np.float16], NDArray[np.int64] | None]:
+def padded(windows: list[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
     """Windows [n_i, cells, width] as one array [B, n, cells, width], and their lengths.
 
     Lengths are None where all are equal: attention without a mask is faster.
     """
     lengths = np.array([len(window) for window in windows])
     longest = int(lengths.max())
-    found = np.zeros((len(windows), longest, *windows[0].shape[1:]), np.float16)
+    found = np.zeros((len(windows), longest, *windows[0].shape[1:]), windows[0].dtype)
     for place, window in enumerate(windows):
         found[place, : len(window)] = window
     return found, None if (lengths == longest).all() else lengths

@@ -21,7 +21,8 @@ from pjepa.errors import InputError
 from pjepa.pooling.action import ActionPooler, ActionShape, padded
 from pjepa.pooling.alignment import Alignment
 from pjepa.pooling.facts import CONFIG, PoolerFacts
-from pjepa.video.sampling import Sampling, Window
+from pjepa.pooling.windows import Span, pooled_spans
+from pjepa.video.sampling import window_ids
 from pjepa.work import read_json
 
 MODEL = "model.safetensors"
@@ -64,10 +65,10 @@ class StoredPooler:
 
         Windows do not overlap and, with `scope: segment`, never cross a boundary [S, 2] (seconds).
         """
-        facts, patch_info = self.facts, self.facts.patches
+        facts = self.facts
         self._check(patches)
-        cut = Sampling(patch_info.tokens_fps, patch_info.tubelet, facts.window, facts.scope)
-        plan = cut.windows(len(patches), boundaries)
+        ids = window_ids(len(patches), facts.patches.tokens_fps, facts.scope, boundaries)
+        plan = pooled_spans(ids, facts.window)
         pooler, alignment = self._pooler_of(take_id)
         found = window_tokens(pooler, patches, plan, self.batch_windows, self.device)
         return found if alignment is None else alignment.turned(found)
@@ -79,7 +80,7 @@ class StoredPooler:
             raise InputError(
                 f"pooler: a window of {len(patches)} steps; expected 1 to {self.facts.window}"
             )
-        whole = [Window.block(0, len(patches))]
+        whole = [(0, len(patches))]
         return window_tokens(self.main, patches, whole, 1, self.device)
 
     def _pooler_of(self, take_id: str | None) -> tuple[ActionPooler, Alignment | None]:
@@ -98,17 +99,18 @@ class StoredPooler:
 
 @torch.inference_mode()
 def window_tokens(
-    pooler: ActionPooler, patches: NDArray[Any], plan: list[Window], batch: int, device: str
+    pooler: ActionPooler, patches: NDArray[Any], plan: list[Span], batch: int, device: str
 ) -> NDArray[np.float32]:
     """Tokens [T, D] of consecutive windows of a take; short ones are padded, padding dropped."""
     found = []
     for first in range(0, len(plan), batch):
         part = plan[first : first + batch]
-        values, lengths = padded([np.asarray(patches[w.start : w.stop]) for w in part])
+        values, lengths = padded([np.asarray(patches[start:stop]) for start, stop in part])
         real = None if lengths is None else torch.from_numpy(lengths).to(device)
         tokens = pooler(torch.from_numpy(values).to(device).float(), real)  # [B, T, D]
         kept = [
-            row[: w.tokens * pooler.shape.per_step] for row, w in zip(tokens, part, strict=True)
+            row[: (stop - start) * pooler.shape.per_step]
+            for row, (start, stop) in zip(tokens, part, strict=True)
         ]
         found.append(torch.cat(kept).float().cpu().numpy())
     return np.concatenate(found)

@@ -79,10 +79,7 @@ class Sampling:
         `segment`: none crosses an annotated boundary [S, 2], and tokens in no segment form runs of
         their own; `take`: the take is one run.
         """
-        labels = np.zeros(count, dtype=np.int64)
-        if self.scope == "segment" and boundaries is not None and len(boundaries):
-            labels = token_segments(token_times(count, self.tokens_fps), boundaries)
-        starts, lengths = runs(labels)
+        starts, lengths = runs(window_ids(count, self.tokens_fps, self.scope, boundaries))
         return [
             self._window(begin, start, min(start + self.kept, end))
             for begin, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
@@ -135,3 +132,12 @@ def token_segments(
         start, end = np.searchsorted(times_s, boundaries[row], side="left")
         segments[start:end] = row
     return segments
+
+
+def window_ids(
+    count: int, tokens_fps: float, scope: WindowScope, boundaries: NDArray[np.float64] | None
+) -> NDArray[np.int64]:
+    """What the windows of a take stay inside, [count]: its segments [S, 2] (seconds), or itself."""
+    if scope == "segment" and boundaries is not None and len(boundaries):
+        return token_segments(token_times(count, tokens_fps), boundaries)
+    return np.zeros(count, dtype=np.int64)

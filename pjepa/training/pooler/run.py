@@ -35,6 +35,7 @@ from pjepa.training.pooler.takes import PoolerTakes, fold_of
 from pjepa.training.pooler.windows import LabelledPatches, cut, fixed_clips
 from pjepa.work import write_json
 
+METRICS = "metrics.json"
 STARVED = 0.1  # share of the time spent waiting for data that is worth a word
 
 
@@ -84,7 +85,7 @@ def train_pooler(
     folds = fold_of(takes.fit, config.folds, config.seed) if config.folds else {}
     if folds:
         numbers |= _train_folds(task, takes, folds, main, scale, work, folder)
-    write_json(folder / "metrics.json", numbers)
+    write_json(folder / METRICS, numbers)
     write_json(folder / CONFIG, pooler_config(task, bool(takes.holdout), folds))
     return numbers
 

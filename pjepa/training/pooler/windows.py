@@ -20,8 +20,7 @@ from torch import Tensor
 from pjepa.backbones.store import Half, read_patches
 from pjepa.config.pooler import PoolerConfig
 from pjepa.pooling.action import padded
-from pjepa.runs import runs
-from pjepa.video.sampling import Window
+from pjepa.pooling.windows import Span, pooled_spans
 
 CUT, ORDER = 0, 1  # what a random stream is for
 
@@ -43,17 +42,18 @@ class Clip:
     """A window of one take."""
 
     take: LabelledPatches
-    window: Window
+    start: int
+    stop: int
 
     def patches(self) -> Half:
         """[n, cells, width], copied out of the file, which is closed again."""
         stored = read_patches(self.take.file).patches
-        return np.array(stored[self.window.start : self.window.stop])
+        return np.array(stored[self.start : self.stop])
 
     def labels(self) -> NDArray[np.int64]:
         """[n * per_step]."""
         per_step = len(self.take.labels) // len(self.take.segment)
-        return self.take.labels[self.window.start * per_step : self.window.stop * per_step]
+        return self.take.labels[self.start * per_step : self.stop * per_step]
 
 
 @dataclass(frozen=True)
@@ -69,31 +69,20 @@ class ClipBatch:
         return ClipBatch(self.patches.to(device), lengths, self.labels.to(device))
 
 
-def cut(
-    take: LabelledPatches, config: PoolerConfig, rng: np.random.Generator | None
-) -> list[Window]:
-    """Non-overlapping windows; with `rng` the first of a long run is cut short at random.
+def cut(take: LabelledPatches, config: PoolerConfig, rng: np.random.Generator | None) -> list[Span]:
+    """The windows of a take: those of extraction, or with `rng` another cut.
 
-    Windows stay inside segments where `scope` says so, and always for `target: clip`: a clip has
-    one label.
+    They stay inside segments where `scope` says so, and always for `target: clip`, because a clip
+    has one label.
     """
     inside = config.scope == "segment" or config.target == "clip"
-    starts, lengths = runs(take.segment if inside else np.zeros_like(take.segment))
-    found = []
-    for first, stop in zip(starts.tolist(), (starts + lengths).tolist(), strict=True):
-        begin = first
-        if rng is not None and stop - first > config.window:
-            begin = first + int(rng.integers(config.window)) - config.window
-        for start in range(begin, stop, config.window):
-            window = Window.block(max(start, first), min(start + config.window, stop))
-            if window.tokens > 0:
-                found.append(window)
-    return found
+    ids = take.segment if inside else np.zeros_like(take.segment)
+    return pooled_spans(ids, config.window, rng)
 
 
 def fixed_clips(takes: Sequence[LabelledPatches], config: PoolerConfig) -> list[Clip]:
     """The windows of extraction that hold a known label, in the order of the takes."""
-    clips = [Clip(take, window) for take in takes for window in cut(take, config, None)]
+    clips = [Clip(take, *span) for take in takes for span in cut(take, config, None)]
     return [clip for clip in clips if (clip.labels() >= 0).any()]
 
 
@@ -102,7 +91,7 @@ def epoch_clips(takes: Sequence[LabelledPatches], config: PoolerConfig, epoch: i
     clips = []
     for take in takes:
         rng = np.random.default_rng([config.seed, CUT, epoch, take.number])
-        clips += [Clip(take, w) for w in cut(take, config, rng if config.jitter else None)]
+        clips += [Clip(take, *span) for span in cut(take, config, rng if config.jitter else None)]
     known = [clip for clip in clips if (clip.labels() >= 0).any()]
     order = np.random.default_rng([config.seed, ORDER, epoch]).permutation(len(known))
     return [known[place] for place in order]
