@@ -18,6 +18,7 @@ from pjepa.config.pooler import PoolerConfig
 from pjepa.errors import InputError
 from pjepa.pooling.action import ActionPooler, ActionShape, real_places
 from pjepa.pooling.attentive import AttentiveClassifier
+from pjepa.prefetch import Prefetch
 from pjepa.training.pooler.windows import (
     Clip,
     ClipBatch,
@@ -26,7 +27,6 @@ from pjepa.training.pooler.windows import (
     epoch_clips,
     fixed_clips,
 )
-from pjepa.training.prefetch import Prefetch
 from pjepa.training.saver import Saver
 from pjepa.training.schedule import cosine_rate, warmed
 
