@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from pjepa import paths
+from pjepa.cli import app
 from pjepa.config.presets import preset_names
 from pjepa.config.section import read_params
+from pjepa.report.paper_numbers import COMBINED, PAPER
 from pjepa.streams.store import StreamReader
 from pjepa.work import read_json
 from tests.pipeline.in_process import SMALL, merged, project, run_stages
@@ -33,8 +37,8 @@ TINY: dict[str, Any] = {
         "ltcausal": TEMPORAL,
         "fact": {
             "blocks": "iU", "tokens": 8, "average_segments": 4.0, "hidden": 16, "frame_dim": 8,
-            "frame_layers": 2, "update_frame_layers": 2, "action_dim": 8, "action_heads": 2, "action_ffn": 8,
-            "action_layers": 1, **ONCE,
+            "frame_layers": 2, "update_frame_layers": 2, "action_dim": 8, "action_heads": 2,
+            "action_ffn": 8, "action_layers": 1, **ONCE,
         },
     },
 }  # fmt: skip
@@ -104,3 +108,17 @@ def test_a_preset_runs_to_its_report(
         assert chosen["by"] == params.select.by
     if params.data.ships_features:
         assert "patches: the takes ship features" in said
+    if name in PAPER or name in COMBINED:
+        check_table(name)
+
+
+def check_table(name: str) -> None:
+    """`pjepa table` finds the preset by its data and says that this run is no repetition."""
+    shutil.copytree(PRESETS, "presets")
+    shown = CliRunner().invoke(app, ["table", "--preset", name])
+    assert shown.exit_code == 0, shown.output
+    assert "ours - paper" in shown.output
+    assert "params.yaml is not the preset: " in shown.output
+    guessed = CliRunner().invoke(app, ["table", "--latex"])
+    assert guessed.exit_code == 0, guessed.output
+    assert "\\toprule" in guessed.output
