@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 PARAMS = Path("params.yaml")
+PIPELINE = Path("dvc.yaml")
 
 DEMO = Path("data/demo")
 DEMO_TRUTH = DEMO / "truth.parquet"
