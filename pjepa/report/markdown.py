@@ -48,7 +48,7 @@ def score_parts(results: Results, probe: str) -> list[str]:
 def background_parts(results: Results, probe: str) -> list[str]:
     """What the representations of one probe were given, the paper's own fit, and warnings."""
     cells = results.of_probe(probe)
-    parts = ["### What each representation was given", _provenance_markdown(results, probe)]
+    parts = ["### What each representation was given", given_markdown(cells)]
     if cells[0].paper:
         parts += [
             "### The supplement's 30-epoch fit",
@@ -147,8 +147,9 @@ def _rank(difference: Difference) -> int:
     return COMPARISONS.index(pair) if pair in COMPARISONS else len(COMPARISONS)
 
 
-def _provenance_markdown(results: Results, probe: str) -> str:
-    cells, rows = results.of_probe(probe), []
+def given_markdown(cells: Sequence[Cell]) -> str:
+    """What each representation of one probe was given: boundaries, labels, sight."""
+    rows = []
     for cell in by_privilege(cells):
         p = cell.provenance
         rows.append([f"`{marked_name(cell)}`", PRIVILEGES[cell.given_boundaries]])

@@ -20,7 +20,7 @@ HUES = (
     "#999933",
     "#332288",
 )
-PATTERNS = ("", "/", "o", "-", "\\", "|", "x")  # matplotlib's hatches; "" is plain
+PATTERNS = ("", "/", ".", "-", "\\", "|", "x")  # matplotlib's hatches; "" is plain
 INKS = ("#1a1a1a", "#ffffff")
 BACKGROUND, UNKNOWN = "#d9d9d9", "#ffffff"
 

@@ -63,7 +63,8 @@ def plot_name(label: int, classes: Classes) -> str:
     if not 0 <= label < len(classes.names):
         return "unknown"
     name = " ".join(classes.names[label].split())
-    return f"{label} {name.replace('<', '‹').replace('>', '›')}"
+    number = str(label).zfill(len(str(len(classes.names) - 1)))  # DVC sorts names as text
+    return f"{number} {name.replace('<', '‹').replace('>', '›')}"
 
 
 def write_rows(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -92,15 +92,17 @@ def trajectory_medians(
 def progress_profile(walks: Walks, bins: int) -> Profile | None:
     """Mean and quartiles over takes of the progress p in bins of relative time; None without any.
 
-    Segments of one take in one bin are averaged first, so that every take counts once.
+    Segments of one take in one bin are averaged first, so that every take counts once. Where too
+    few segments leave a bin empty in all takes, bins are halved until none is.
     """
-    rows = []
-    for walk in walks.values():
-        p = progress(walk.vectors)
-        if p is not None:
-            rows.append(binned_progress(walk.times, p, bins))
-    table = np.array(rows).reshape(len(rows), bins)
-    if not len(rows) or np.isnan(table).all(0).any():  # too few segments to fill every bin
+    found = [(walk.times, progress(walk.vectors)) for walk in walks.values()]
+    moving = [(times, p) for times, p in found if p is not None]
+    if not moving:
         return None
+    while True:
+        table = np.array([binned_progress(times, p, bins) for times, p in moving])
+        if bins == 1 or not np.isnan(table).all(0).any():
+            break
+        bins //= 2
     low, high = np.nanpercentile(table, SPREAD, axis=0)
-    return Profile(np.nanmean(table, 0).tolist(), low.tolist(), high.tolist(), len(rows))
+    return Profile(np.nanmean(table, 0).tolist(), low.tolist(), high.tolist(), len(moving))

@@ -63,6 +63,10 @@ def test_a_take_counts_once_in_the_profile(found: Analyses, project: Path) -> No
     assert profile.low[0] <= profile.mean[0] <= profile.high[0]
     assert profile.takes == 6
     assert progress_profile({}, 3) is None
+    coarse = progress_profile(walks, 500)  # at most 12 segments each: most bins would be empty
+    assert coarse is not None
+    assert len(coarse.mean) < 100
+    assert not np.isnan(coarse.mean).any()
 
 
 def test_maps_are_seeded_and_hold_whole_takes(found: Analyses) -> None:
@@ -162,6 +166,7 @@ def test_tables_for_dvc_plots(project: Path, tmp_path: Path) -> None:
     known = sum(int((take.labels >= 0).sum()) for take in predictions.values())
     assert len(rows) == known
     assert plot_name(4, read_classes(paths.CLASSES)).startswith("4 ‹b›fill")
+    assert plot_name(7, Classes(("x",) * 101, None)) == "007 x"
     assert not any("<" in name for row in rows for name in row)
     assert HOSTILE not in str(rows)
 

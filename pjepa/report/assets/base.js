@@ -74,7 +74,7 @@ function tile(hue, pattern, ink) {
   const size = 8, square = document.createElement("canvas"), lines = {
     "/": [[0, 8, 8, 0], [-4, 4, 4, -4], [4, 12, 12, 4]], "\\": [[0, 0, 8, 8], [-4, 4, 4, 12], [4, -4, 12, 4]],
     "-": [[0, 2, 8, 2], [0, 6, 8, 6]], "|": [[2, 0, 2, 8], [6, 0, 6, 8]],
-    x: [[0, 0, 8, 8], [0, 8, 8, 0]], o: [],
+    x: [[0, 0, 8, 8], [0, 8, 8, 0]], ".": [],
   }[pattern];
   square.width = square.height = size;
   const context = square.getContext("2d");
@@ -88,7 +88,7 @@ function tile(hue, pattern, ink) {
     context.lineTo(x1, y1);
     context.stroke();
   }
-  if (pattern === "o") for (const [x, y] of [[2, 2], [6, 6]]) {
+  if (pattern === ".") for (const [x, y] of [[2, 2], [6, 6]]) {
     context.beginPath();
     context.arc(x, y, 1.4, 0, 7);
     context.fill();

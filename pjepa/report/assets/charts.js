@@ -69,12 +69,16 @@ function keys(data, hidden, redraw) {
   return row;
 }
 
+// Charts are drawn at the width they get, so that text keeps its size on a telephone.
+const room = (box, most) => Math.max(300, Math.min(most, box.clientWidth || most));
+
 WIDGETS.lines = (box, data) => {
   const hidden = new Set(data.hidden || []), figure = el("figure");
-  const redraw = () => figure.replaceChildren(keys(data, hidden, redraw), linesChart(data, hidden));
-  figure.style.maxWidth = "46rem";
-  redraw();
+  const redraw = () => figure.replaceChildren(keys(data, hidden, redraw), linesChart(data, hidden, room(box, 640)));
+  figure.style.maxWidth = "640px";
   box.append(figure);
+  redraw();
+  redraws.push(redraw);
 };
 
 WIDGETS.curves = (box, charts) => {
@@ -90,7 +94,15 @@ WIDGETS.curves = (box, charts) => {
 // Scores of one probe with 95 % intervals; colours are those of the kinds of representation.
 const KINDS = { raw: "--s0", "P-JEPA": "--s1", "control with annotated boundaries": "--s2", "control without annotated boundaries": "--s6" };
 WIDGETS.scores = (box, data) => {
-  const H = 30 * data.rows.length + 64, W = 640, left = 124, right = 46;
+  const figure = el("figure"), redraw = () => figure.replaceChildren(...scoresChart(data, room(box, 760)));
+  figure.style.maxWidth = "760px";
+  box.append(figure);
+  redraw();
+  redraws.push(redraw);
+};
+
+function scoresChart(data, W) {
+  const H = 30 * data.rows.length + 64, left = 110, right = 40;
   const high = Math.max(...data.rows.map((r) => r[4]), ...data.lines.map((l) => l[1]));
   const X = (value) => left + value / Math.min(100, Math.ceil((high + 4) / 10) * 10) * (W - left - right);
   const root = shape("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "Accuracy of every representation with 95 % intervals" });
@@ -101,7 +113,7 @@ WIDGETS.scores = (box, data) => {
   root.append(shape("text", { x: (left + W - right) / 2, y: H - 2, "text-anchor": "middle" }, "frame accuracy without background, %"));
   data.lines.forEach(([name, value], place) => {
     root.append(shape("line", { x1: X(value), x2: X(value), y1: 20, y2: H - 34, stroke: "var(--ink)", "stroke-dasharray": "5 4" }));
-    root.append(shape("text", { x: X(value), y: 12, "text-anchor": place ? "end" : "middle" }, `ceiling: ${name} ${value.toFixed(1)}`));
+    root.append(shape("text", { x: X(value), y: 12, "text-anchor": place ? "end" : "middle" }, `${W < 500 ? "" : "ceiling: "}${name} ${value.toFixed(1)}`));
   });
   data.rows.forEach(([name, kind, value, low, top], place) => {
     const y = 42 + 30 * place, stroke = `var(${KINDS[kind]})`;
@@ -120,10 +132,8 @@ WIDGETS.scores = (box, data) => {
     mark.style.background = `var(${name})`;
     legend.append(el("span", {}, mark, kind));
   }
-  const figure = el("figure", {}, legend, root);
-  figure.style.maxWidth = "50rem";
-  box.append(figure);
-};
+  return [legend, root];
+}
 
 // Differences per class or take: the largest gains and losses first, all on demand.
 WIDGETS.gains = (box, data) => {

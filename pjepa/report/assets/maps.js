@@ -5,7 +5,7 @@ function timeColor(share) {
   const mix = (k) => Math.round(parseInt(ramp[i].slice(k, k + 2), 16) * (1 - f) + parseInt(ramp[i + 1].slice(k, k + 2), 16) * f);
   return `rgb(${mix(1)},${mix(3)},${mix(5)})`;
 }
-const SHAPES = ["", "/", "o", "-", "\\", "|", "x"];
+const SHAPES = ["", "/", ".", "-", "\\", "|", "x"];
 function drawPoint(context, x, y, label, hue, radius) {
   const looks = DATA.classes.looks, form = SHAPES.indexOf(looks[label < 0 ? looks.length - 1 : label][1]);
   context.fillStyle = context.strokeStyle = hue;
