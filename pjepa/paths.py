@@ -6,6 +6,7 @@ from pathlib import Path
 
 PARAMS = Path("params.yaml")
 SOURCES = Path("data/sources")
+PIPELINE = Path("dvc.yaml")
 
 DEMO = Path("data/demo")
 DEMO_TRUTH = DEMO / "truth.parquet"
