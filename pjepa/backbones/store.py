@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pjepa.errors import InputError
 from pjepa.video.sampling import Sampling, WindowMode, WindowScope
-from pjepa.work import whole_file
+from pjepa.work import read_json, whole_file, write_json
 
 ALGORITHM_VERSION = 1  # raise it when a change of code changes features
 TENSOR = "patches"
@@ -30,6 +30,7 @@ METADATA = "pjepa"  # one JSON value: safetensors does not keep the order of sev
 ABANDONED_S = 86_400.0  # partial files of killed runs are removed after a day
 LONGEST_NAME = 200
 UNKEYED = ("checkpoint", "seed")
+SKIPPED = "skipped.json"
 
 Half = NDArray[np.float16]
 
@@ -56,6 +57,7 @@ class PatchInfo:
     window_stride: int = 1
     crop: int
     resampler: str
+    view: str = "center"
     grid: int  # as in params: 0 keeps every patch
     rows: int
     columns: int
@@ -187,6 +189,17 @@ def link_take(source: Path, folder: Path, take_id: str) -> Path:
     except OSError:
         shutil.copyfile(source, target)
     return target
+
+
+def write_skipped(folder: Path, skipped: dict[str, str]) -> None:
+    """Writes which takes have no features, and why; `{}` if every take has them."""
+    write_json(folder / SKIPPED, skipped)
+
+
+def read_skipped(folder: Path) -> dict[str, str]:
+    """take_id -> reason of the takes without features; later stages leave them out."""
+    path = folder / SKIPPED
+    return dict(read_json(path)) if path.exists() else {}
 
 
 def remove_abandoned(store: Path) -> None:

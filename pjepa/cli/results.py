@@ -1,4 +1,4 @@
-"""`pjepa verify` and `pjepa compare`: what runs gave."""
+"""`pjepa verify`, `pjepa compare` and `pjepa table`: what runs gave."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from pjepa import paths
 from pjepa.cli.app import app, one_line_errors
+from pjepa.errors import InputError
 from pjepa.report.terminal import print_table
 from pjepa.report.verify import committed_metrics, metric_changes
 from pjepa.work import read_json, write_json
@@ -48,15 +49,50 @@ def compare(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write every number to this file.")
     ] = None,
+    html_file: Annotated[
+        Path | None, typer.Option("--html", help="Also write a page; for two experiments.")
+    ] = None,
 ) -> None:
     """Pool experiments (pretraining seeds, say) into one table, with paired intervals."""
     from pjepa.report.compare import comparison
+    from pjepa.report.compare_page import write_comparison_page
     from pjepa.report.compare_tables import check_metric, comparison_json, print_comparison
     from pjepa.report.experiments import read_experiment
 
     with one_line_errors():
+        if html_file is not None and len(experiments) != 2:
+            raise InputError(f"--html: puts two experiments side by side, given {len(experiments)}")
         found = comparison([read_experiment(name, probe) for name in experiments])
         check_metric(found, metric)
         if json_file is not None:
             write_json(json_file, comparison_json(found))
         print_comparison(found, metric)
+        if html_file is not None:
+            write_comparison_page(found, html_file)
+            typer.echo(f"open {html_file}")
+
+
+@app.command()
+def table(
+    preset: Annotated[
+        str | None, typer.Option(help="Compare as this preset; by default the applied one.")
+    ] = None,
+    as_latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.")] = False,
+) -> None:
+    """Our metrics beside the paper's for the applied preset, and what is not like for like."""
+    from pjepa.config.params import check_params
+    from pjepa.config.presets import preset_names
+    from pjepa.report.paper_table import applied_preset, caveats, latex, paper_table, text_rows
+
+    with one_line_errors():
+        params = check_params()
+        name = preset or applied_preset(params, preset_names())
+        found = paper_table(name, params, paths.cell)
+    if as_latex:
+        typer.echo(latex(found))
+        return
+    header, rows = text_rows(found)
+    print_table(f"preset {name}, percent", header, rows)
+    typer.echo("\nNot like for like:" if caveats(found) else "\nLike for like.")
+    for line in caveats(found):
+        typer.echo(f"- {line}")

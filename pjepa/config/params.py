@@ -57,12 +57,14 @@ class Params(Section):
     report: ReportConfig = ReportConfig()
 
     @model_validator(mode="after")
-    def one_token_per_step(self) -> Params:
-        tubelet = self.patches.tubelet
-        if abs(self.patches.fps - tubelet * self.tokens.fps) > 1e-9:
+    def tokens_from_steps(self) -> Params:
+        if self.data.ships_features:
+            return self  # nothing is encoded
+        tubelet, per_step = self.patches.tubelet, self.pooler.per_step
+        if abs(self.patches.fps * per_step - tubelet * self.tokens.fps) > 1e-9:
             raise ValueError(
                 f"patches.fps {self.patches.fps} must be {tubelet} x tokens.fps "
-                f"({tubelet * self.tokens.fps}): one token per step of "
+                f"({tubelet * self.tokens.fps}) / {per_step}: {per_step} token(s) per step of "
                 f"{tubelet} frame{'s' * (tubelet > 1)} of {self.patches.backbone}"
             )
         return self

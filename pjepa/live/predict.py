@@ -161,4 +161,4 @@ def write_scores(path: Path, found: Sequence[Predicted], classes: Classes) -> No
 def draw_timeline(found: Predicted, classes: Classes, path: Path) -> None:
     """The predicted steps of one video as a coloured strip."""
     strip = Strip("prediction", found.scores.argmax(axis=1))
-    draw_strips([strip], found.times_s, classes, " ".join(found.video.split()), path)
+    draw_strips([strip], found.times_s, found.step_s, classes, " ".join(found.video.split()), path)

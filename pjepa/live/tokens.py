@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pjepa.backbones.backbone import Backbone
-from pjepa.backbones.extract import encoded_batch
+from pjepa.backbones.encode import encoded_batch
 from pjepa.config.patches import PatchesConfig
 from pjepa.live.source import Grid, Hop
 from pjepa.pooling import Pooler
@@ -87,7 +87,7 @@ class TokenStream:
         else:
             window = shown
         self.history = shown if trailing else None
-        steps = encoded_batch(self.backbone, window[None], self.config)[0].numpy()
+        steps = encoded_batch(self.backbone, window[None], self.config).array()[0]
         return steps[-hop.steps :] if trailing else steps[: hop.steps]
 
     def _pooled(self, stop: int, finish: bool) -> list[Tokens]:

@@ -55,7 +55,7 @@ def intervals(
     """Return the interval of every metric, all on the same resamples."""
     variants = _variants(stats)
     takes = _common_takes(variants, groups)
-    weights = _group_weights([groups[take] for take in takes], resamples, seed)
+    weights = group_weights([groups[take] for take in takes], resamples, seed)
     means = _means(variants, takes, convention, weights)
     return {name: _summary(values) for name, values in means.items()}
 
@@ -84,10 +84,35 @@ def difference_intervals(
     """Return the interval of a - b for every metric that both have."""
     first, second = _variants(a), _variants(b)
     takes = _common_takes([*first, *second], groups)
-    weights = _group_weights([groups[take] for take in takes], resamples, seed)
+    weights = group_weights([groups[take] for take in takes], resamples, seed)
     ours = _means(first, takes, convention, weights)
     theirs = _means(second, takes, convention, weights)
     return {name: _summary(ours[name] - theirs[name]) for name in ours if name in theirs}
+
+
+def median_interval(
+    values: Mapping[str, float], groups: Mapping[str, str], resamples: int, seed: int
+) -> Interval | None:
+    """Return the median over takes and its interval; NaN values are left out, None if all are."""
+    takes = sorted(take for take, value in values.items() if not np.isnan(value))
+    if not takes:
+        return None
+    weights = group_weights([groups[take] for take in takes], resamples, seed)
+    return _summary(_weighted_medians(np.array([values[take] for take in takes]), weights))
+
+
+def _weighted_medians(values: Values, weights: Values) -> Values:
+    """Return the median of values [takes] under each row of whole weights [..., takes].
+
+    The mean of the two middle values, as if every take were there as often as its weight says.
+    """
+    order = np.argsort(values, kind="stable")
+    ranked, reached = values[order], np.cumsum(weights[:, order], axis=1)
+    total = reached[:, -1:]
+    lower = (reached >= (total // 2 + total % 2)).argmax(1)  # the middle one, or the first of two
+    upper = (reached >= total // 2 + 1).argmax(1)
+    middle: Values = (ranked[lower] + ranked[upper]) / 2
+    return middle
 
 
 def _named(found: Mapping[str, Interval], metric: str) -> Interval:
@@ -114,7 +139,7 @@ def _common_takes(variants: Sequence[Statistics], groups: Mapping[str, str]) -> 
     return takes
 
 
-def _group_weights(groups: Sequence[str], resamples: int, seed: int) -> Values:
+def group_weights(groups: Sequence[str], resamples: int, seed: int) -> Values:
     """Return weights `[1 + resamples, takes]`; the first row is the sample itself."""
     names, of_take = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
     uniform = np.full(len(names), 1.0 / len(names))

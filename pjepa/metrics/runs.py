@@ -65,13 +65,13 @@ def edit_score(truth: Sequence[int], prediction: Sequence[int]) -> float:
     return 100.0 * (1 - edit_distance(truth, prediction) / longest) if longest else 100.0
 
 
-def segment_hits(truth: Runs, prediction: Runs, ignored: set[int]) -> list[int]:
-    """Return the true positives of F1@k for each threshold.
+def best_overlaps(
+    truth: Runs, prediction: Runs, ignored: set[int]
+) -> tuple[Labels, Labels, NDArray[np.float64]]:
+    """Return predicted runs, the truth each overlaps best (the first on ties), and their IoU.
 
     Two segments that do not overlap have IoU <= 0 and never reach a threshold, so only the
-    P + G - 1 overlaps are looked at: the places where either sequence starts a run. A predicted
-    segment takes its best truth (the first on ties) or none, and only the first predicted
-    segment that reaches a truth hits it: TP = number of distinct truths reached.
+    P + G - 1 overlaps are looked at: the places where either sequence starts a run.
     """
     starts = np.union1d(truth.starts, prediction.starts)
     own, other = prediction.of_frame[starts], truth.of_frame[starts]
@@ -79,13 +79,23 @@ def segment_hits(truth: Runs, prediction: Runs, ignored: set[int]) -> list[int]:
     same = (label == truth.labels[other]) & (label >= 0) & ~np.isin(label, list(ignored))
     own, other = own[same], other[same]
     if not len(own):
-        return [0] * len(THRESHOLDS)
+        return own, other, np.zeros(0)
     begin = np.stack([prediction.starts[own], truth.starts[other]])
     end = np.stack([prediction.ends[own], truth.ends[other]])
     overlap = (end.min(0) - begin.max(0)) / (end.max(0) - begin.min(0))
     order = np.lexsort((np.arange(len(own)), -overlap, own))
     best = order[np.append(True, own[order][1:] != own[order][:-1])]
-    return [len(np.unique(other[best[overlap[best] >= k]])) for k in THRESHOLDS.values()]
+    return own[best], other[best], overlap[best]
+
+
+def segment_hits(truth: Runs, prediction: Runs, ignored: set[int]) -> list[int]:
+    """Return the true positives of F1@k for each threshold.
+
+    A predicted segment takes its best truth or none, and only the first predicted segment that
+    reaches a truth hits it: TP = number of distinct truths reached.
+    """
+    _, other, overlap = best_overlaps(truth, prediction, ignored)
+    return [len(np.unique(other[overlap >= k])) for k in THRESHOLDS.values()]
 
 
 def majority_vote(prediction: ArrayLike, segments: ArrayLike) -> Labels:

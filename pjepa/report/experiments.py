@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +14,11 @@ from pjepa.config.cells import CellsConfig
 from pjepa.config.report import ReportConfig
 from pjepa.config.section import read_params, read_section
 from pjepa.errors import InputError
+from pjepa.report.figures import CURVES, Curve, read_curves
+from pjepa.report.predictions import Predictions, read_predictions
 from pjepa.report.results import Cell, read_cell
+from pjepa.takes.manifest import Classes, read_classes
+from pjepa.work import read_json
 
 WORKSPACE = "workspace"  # as DVC calls the files on disk
 Key = tuple[str, str]  # probe, representation
@@ -54,6 +59,14 @@ class ProjectFiles:
             raise InputError(f"{path}: cannot be read ({_reason(error)}); {todo}") from None
         return copied
 
+    def optional(self, path: Path) -> Path | None:
+        """Where to read a file that a revision may lack."""
+        try:
+            copied = self.local(path)
+        except InputError:
+            return None
+        return copied if copied.is_file() else None
+
     def cell(self, key: Key) -> Cell:
         """One cell; an old revision may have written it in another form."""
         folder = paths.cell(*key)
@@ -64,24 +77,60 @@ class ProjectFiles:
             raise InputError(f"{folder}: written by another version; run it again") from None
 
 
+@dataclass(frozen=True)
+class Findings:
+    """What a page shows of an experiment beyond its scores; `analyses` are those of its report."""
+
+    params: Mapping[str, Any]
+    classes: Classes
+    predictions: Mapping[Key, Predictions]
+    curves: Sequence[Curve]
+    analyses: Mapping[str, Any] | None
+
+
 def read_experiment(name: str, probe: str | None = None) -> Experiment:
     """An experiment, branch, tag, commit or `workspace` with its cells, or one probe's."""
+    with _project(name) as (files, commit):
+        params = read_params(files.local(paths.PARAMS))
+        listed = read_section(CellsConfig, "cells", params)
+        report = read_section(ReportConfig, "report", params)
+        if probe is not None and probe not in listed.probes:
+            known = ", ".join(listed.probes)
+            raise InputError(f"probe {probe!r} is not in its `cells`; there: {known}")
+        probes = listed.probes if probe is None else (probe,)
+        keys = [(p, r) for p in probes for r in listed.representations]
+        return Experiment(name, commit, report, {key: files.cell(key) for key in keys})
+
+
+def read_findings(name: str, keys: Sequence[Key]) -> Findings:
+    """Predictions of the given cells, training curves and analyses of an experiment."""
+    with _project(name) as (files, _):
+        predictions = {}
+        for key in keys:
+            table = files.local(paths.cell(*key) / "predictions.parquet")
+            predictions[key] = read_predictions(table.parent)
+        classes = files.local(paths.cell(*keys[0]) / "model" / "classes.json")
+        for curve in CURVES:
+            files.optional(paths.PRETRAIN_RESULTS / "plots" / "metrics" / f"{curve}.tsv")
+        analyses = files.optional(paths.REPORT / "analyses.json")
+        return Findings(
+            read_params(files.local(paths.PARAMS)),
+            read_classes(classes),
+            predictions,
+            read_curves(files.folder / paths.PRETRAIN_RESULTS),
+            None if analyses is None else read_json(analyses),
+        )
+
+
+@contextmanager
+def _project(name: str) -> Iterator[tuple[ProjectFiles, str]]:
+    """The files of a revision and its commit; errors inside begin with its name."""
     source, commit = (None, WORKSPACE) if name == WORKSPACE else _revision(name)
     with TemporaryDirectory() as folder:
-        files = ProjectFiles(source, Path(folder))
         try:
-            params = read_params(files.local(paths.PARAMS))
-            listed = read_section(CellsConfig, "cells", params)
-            report = read_section(ReportConfig, "report", params)
-            if probe is not None and probe not in listed.probes:
-                known = ", ".join(listed.probes)
-                raise InputError(f"probe {probe!r} is not in its `cells`; there: {known}")
-            probes = listed.probes if probe is None else (probe,)
-            keys = [(p, r) for p in probes for r in listed.representations]
-            cells = {key: files.cell(key) for key in keys}
+            yield ProjectFiles(source, Path(folder) if source is not None else Path()), commit
         except InputError as error:
             raise InputError(f"{name}: {str(error).removeprefix(f'{folder}/')}") from None
-    return Experiment(name, commit, report, cells)
 
 
 def _revision(name: str) -> tuple[Any, str]:

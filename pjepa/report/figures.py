@@ -55,6 +55,7 @@ def house_style() -> Iterator[None]:
         matplotlib.rc("font", size=10)
         matplotlib.rc("text", parse_math=False)  # names are data: a $ is a $
         matplotlib.rc("axes", edgecolor="#888888")
+        matplotlib.rc("hatch", linewidth=0.6)
         matplotlib.rc("axes.spines", top=False, right=False)
         yield
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pjepa.metrics.segmentation import convention_named
 from pjepa.report.marks import CHOSEN, LEGEND, marked_name, with_mark
@@ -16,28 +16,39 @@ from pjepa.streams.schema import Provenance
 PRIVILEGES = {True: "with annotated boundaries", False: "without annotated boundaries"}
 
 
-def report_markdown(results: Results, demo: DemoNumbers | None, pictures: Mapping[str, str]) -> str:
-    """The report to read; `pictures` maps file names to captions."""
-    parts = ["# Results", _conditions(results)]
+def report_markdown(
+    results: Results,
+    demo: DemoNumbers | None,
+    pictures: Mapping[str, str],
+    analyses: Sequence[str] = (),
+) -> str:
+    """The report to read; `pictures` maps file names to captions, `analyses` are Markdown."""
+    parts = ["# Results", conditions(results)]
     if len(results.probes) > 1:
         parts += ["## All probes, `acc`", overview_markdown(results)]
     for probe in results.probes:
-        parts += _probe_parts(results, probe)
+        parts.append(f"## Probe {escaped(probe)}")
+        parts += [*score_parts(results, probe), *background_parts(results, probe)]
     if demo is not None:
-        parts += ["## The demo's proof", _proof_markdown(results, demo)]
+        parts += ["## The demo's proof", proof_markdown(results, demo)]
+    parts += analyses
     if pictures:
         parts.append("## Pictures")
         parts += [f"![{escaped(caption)}]({name})" for name, caption in pictures.items()]
     return "\n\n".join(parts) + "\n"
 
 
-def _probe_parts(results: Results, probe: str) -> list[str]:
-    """Everything about one probe."""
+def score_parts(results: Results, probe: str) -> list[str]:
+    """How one probe was fitted, its scores, streamed too, and the differences."""
+    parts = [_probe_conditions(results.of_probe(probe)), headline_markdown(results, probe)]
+    parts += streaming_parts(results, probe)
+    return [*parts, "### Differences", _differences_markdown(results, probe)]
+
+
+def background_parts(results: Results, probe: str) -> list[str]:
+    """What the representations of one probe were given, the paper's own fit, and warnings."""
     cells = results.of_probe(probe)
-    parts = [f"## Probe {escaped(probe)}", _probe_conditions(cells)]
-    parts += [headline_markdown(results, probe), *streaming_parts(results, probe)]
-    parts += ["### Differences", _differences_markdown(results, probe)]
-    parts += ["### What each representation was given", _provenance_markdown(results, probe)]
+    parts = ["### What each representation was given", given_markdown(cells)]
     if cells[0].paper:
         parts += [
             "### The supplement's 30-epoch fit",
@@ -66,7 +77,7 @@ def headline_markdown(results: Results, probe: str) -> str:
     return markdown_table([corner, *(f"`{name}`" for name in names)], rows)
 
 
-def _conditions(results: Results) -> str:
+def conditions(results: Results) -> str:
     first = results.cells[0]
     groups = first.statistics.groups
     rules = convention_named(first.convention)
@@ -136,8 +147,9 @@ def _rank(difference: Difference) -> int:
     return COMPARISONS.index(pair) if pair in COMPARISONS else len(COMPARISONS)
 
 
-def _provenance_markdown(results: Results, probe: str) -> str:
-    cells, rows = results.of_probe(probe), []
+def given_markdown(cells: Sequence[Cell]) -> str:
+    """What each representation of one probe was given: boundaries, labels, sight."""
+    rows = []
     for cell in by_privilege(cells):
         p = cell.provenance
         rows.append([f"`{marked_name(cell)}`", PRIVILEGES[cell.given_boundaries]])
@@ -148,7 +160,10 @@ def _provenance_markdown(results: Results, probe: str) -> str:
 
 
 def _labels_used(provenance: Provenance) -> str:
-    used = ["train"] if provenance.train_labels else []
+    used = []
+    if provenance.train_labels:
+        blind = f" ({provenance.label_folds} folds: train tokens are blind to their own)"
+        used.append("train" + (blind if provenance.label_folds else ""))
     if provenance.selection_labels != "none":
         used.append(f"selection on {provenance.selection_labels}")
     return ", ".join(used) or "none"
@@ -173,7 +188,7 @@ def _fit_gap(cell: Cell) -> str:
     return f"{cell.metrics['acc'] - cell.paper['acc']:+.1f}"
 
 
-def _proof_markdown(results: Results, demo: DemoNumbers) -> str:
+def proof_markdown(results: Results, demo: DemoNumbers) -> str:
     lines = [
         f"- ceilings of `acc`: appearance {demo.appearance:.1f} %, history {demo.history:.1f} % "
         f"(order: {escaped(demo.order)})"

@@ -37,6 +37,11 @@ class Window:
     first: int
     place: int
 
+    @classmethod
+    def block(cls, start: int, stop: int) -> "Window":
+        """A window that shows its own steps and nothing before."""
+        return cls(start, stop, start, 0)
+
     @property
     def tokens(self) -> int:
         return self.stop - self.start
@@ -54,6 +59,11 @@ class Sampling:
     stride: int = 1
 
     @property
+    def kept(self) -> int:
+        """Steps of a window that become features."""
+        return self.steps if self.mode == "block" else self.stride
+
+    @property
     def lookahead_s(self) -> float:
         """No token depends on a frame later than this after its own time.
 
@@ -61,7 +71,7 @@ class Sampling:
         """
         if self.tubelet == 1:
             return 0.0
-        return (self.steps if self.mode == "block" else self.stride) / self.tokens_fps
+        return self.kept / self.tokens_fps
 
     def windows(self, count: int, boundaries: NDArray[np.float64] | None = None) -> list[Window]:
         """Windows that cover each of `count` tokens once, in order.
@@ -69,21 +79,17 @@ class Sampling:
         `segment`: none crosses an annotated boundary [S, 2], and tokens in no segment form runs of
         their own; `take`: the take is one run.
         """
-        labels = np.zeros(count, dtype=np.int64)
-        if self.scope == "segment" and boundaries is not None and len(boundaries):
-            labels = token_segments(token_times(count, self.tokens_fps), boundaries)
-        starts, lengths = runs(labels)
-        kept = self.steps if self.mode == "block" else self.stride
+        starts, lengths = runs(window_ids(count, self.tokens_fps, self.scope, boundaries))
         return [
-            self._window(begin, start, min(start + kept, end))
+            self._window(begin, start, min(start + self.kept, end))
             for begin, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
-            for start in range(begin, end, kept)
+            for start in range(begin, end, self.kept)
         ]
 
     def _window(self, begin: int, start: int, stop: int) -> Window:
         """The window of tokens start .. stop - 1 in the run that begins at `begin`."""
         if self.mode == "block":
-            return Window(start, stop, start, 0)
+            return Window.block(start, stop)
         return Window(start, stop, max(begin, stop - self.steps), self.steps - (stop - start))
 
     def frame_times(self, window: Window) -> NDArray[np.float64]:
@@ -126,3 +132,12 @@ def token_segments(
         start, end = np.searchsorted(times_s, boundaries[row], side="left")
         segments[start:end] = row
     return segments
+
+
+def window_ids(
+    count: int, tokens_fps: float, scope: WindowScope, boundaries: NDArray[np.float64] | None
+) -> NDArray[np.int64]:
+    """What the windows of a take stay inside, [count]: its segments [S, 2] (seconds), or itself."""
+    if scope == "segment" and boundaries is not None and len(boundaries):
+        return token_segments(token_times(count, tokens_fps), boundaries)
+    return np.zeros(count, dtype=np.int64)

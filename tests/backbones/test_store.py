@@ -8,7 +8,6 @@ import pytest
 from safetensors import safe_open
 
 from pjepa.backbones.store import (
-    PatchInfo,
     link_take,
     patch_writer,
     read_patches,
@@ -16,22 +15,9 @@ from pjepa.backbones.store import (
     take_file_name,
 )
 from pjepa.errors import InputError
+from tests.backbones.patch_infos import patch_info
 
-INFO = PatchInfo(
-    backbone="tiny",
-    weights_id="random-tiny-0",
-    fps=8.0,
-    tokens_fps=4.0,
-    tubelet=2,
-    frames_per_window=16,
-    window_scope="segment",
-    crop=32,
-    resampler="cv2",
-    grid=2,
-    rows=2,
-    columns=2,
-    width=3,
-)
+INFO = patch_info(window_scope="segment", crop=32, grid=2, rows=2, columns=2, width=3)
 FEATURES = np.arange(5 * 4 * 3, dtype=np.float16).reshape(5, 4, 3)
 
 

@@ -7,6 +7,7 @@ the primitive, P-JEPA and `history` the class.
 import os
 from pathlib import Path
 
+import av
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,10 +20,18 @@ from pjepa.probes.cell import CellInputs, run_cell
 from pjepa.streams.schema import Provenance, StreamInfo
 from pjepa.streams.segments import token_offsets
 from pjepa.streams.store import StreamWriter, Take, write_labels
-from pjepa.takes.manifest import TAKES, Classes, write_classes, write_table
+from pjepa.takes.manifest import (
+    TAKES,
+    Classes,
+    VideoRow,
+    write_classes,
+    write_table,
+    write_videos,
+)
 from pjepa.work import write_json
 
-NAMES = ("background", "open | shut", "_close", "cost $5 $6", "<b>fill</b>")
+HOSTILE = "<b>fill</b></script><script>alert(1)</script>"
+NAMES = ("background", "open | shut", "_close", "cost $5 $6", HOSTILE)
 PRIMITIVE = np.array([0, 1, 1, 2, 2])
 COMMON = ProbeCommonConfig(bootstrap=50, threads=1)
 LINEAR = LinearConfig(l2=(1e-1, 1e-2), paper=PaperFitConfig(epochs=2))
@@ -74,6 +83,9 @@ def write_project() -> None:
         write_representation(name, labels, number)
         write_cell(name)
     write_curves()
+    write_films()
+    selection = {"by": "holdout", "scores": {"25": 31.5, "100": 40.25, "50": 38}}
+    write_json(paths.ENCODER / "selection.json", selection)
     paths.PARAMS.write_text(SMALL_PARAMS)
 
 
@@ -111,6 +123,23 @@ def write_curves() -> None:
         rows = [f"{step}\t{1 / (step + 1)}" for step in range(20)]
         (folder / f"{name}.tsv").write_text("\n".join([f"step\t{name}", *rows]) + "\n")
     (folder / "broken.tsv").write_text("nothing\there\n1\t2\n")
+
+
+def write_films() -> None:
+    """One real video for most takes; one take's file is missing, one has features only."""
+    film = Path("data/films/film.mp4")
+    film.parent.mkdir(parents=True)
+    with av.open(str(film), "w") as container:
+        stream = container.add_stream("libx264", rate=4)
+        stream.width, stream.height, stream.pix_fmt = 160, 96, "yuv420p"
+        for index in range(TOKENS):
+            picture = np.full((96, 160, 3), 4 * index, np.uint8)  # brighter and brighter
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
+        container.mux(stream.encode())
+    names = dict.fromkeys(take_ids(), str(film)) | {take_ids()[-1]: "data/films/missing.mp4"}
+    rows = [VideoRow(take, name, 4.0, 15.0) for take, name in names.items()]
+    rows[-2] = VideoRow(take_ids()[-2], None, 4.0, 15.0, features="npy:x.npy")
+    write_videos(paths.VIDEOS_TABLE, rows)
 
 
 SMALL_PARAMS = """

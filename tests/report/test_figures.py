@@ -10,18 +10,18 @@ from matplotlib.image import imread
 from pjepa import paths
 from pjepa.config.report import ReportConfig
 from pjepa.report.figures import cell_kind, draw_curves, draw_summary, read_curves
+from pjepa.report.gains import Gain, chosen_takes, take_gains
+from pjepa.report.palette import BACKGROUND, HUES, INKS, PATTERNS, class_look
+from pjepa.report.predictions import read_predictions
 from pjepa.report.proof import DemoNumbers
 from pjepa.report.results import Cell, read_results
 from pjepa.report.timelines import (
-    BACKGROUND,
-    Gain,
     Strip,
-    _draw_strip,
-    chosen_takes,
-    class_colors,
+    Track,
+    draw_strip,
     draw_timelines,
-    take_gains,
-    timeline_name,
+    probe_tracks,
+    shown_labels,
 )
 from pjepa.takes.manifest import read_classes
 
@@ -67,38 +67,46 @@ def test_gains_come_from_the_cells(project: Path) -> None:
     assert np.mean(points) > 20
 
 
-def test_names_from_data_stay_in_the_folder() -> None:
-    for take in ("../../etc/passwd", "a/b", "..", "", "ü" * 300, "x\0y", "a.png\n"):
-        name = timeline_name(1, take)
-        assert Path(name).name == name
-        assert name.startswith("timeline-1-")
-        assert len(name) < 90
+def tracks(names: tuple[str, ...] = ("raw", "pjepa", "history")) -> list[Track]:
+    mine = [cells()[name] for name in names]
+    predictions = {("linear", c.representation): read_predictions(c.folder) for c in mine}
+    return probe_tracks({"linear": mine}, predictions)
 
 
-def test_colours_are_shared_by_strips_and_differ_between_classes() -> None:
-    strips = [Strip("truth", np.array([0, 3, 3, 5])), Strip("raw", np.array([5, 3, 9, 0]))]
-    colors = class_colors(strips, background=0)
-    assert list(colors) == [3, 5, 9, 0]
-    assert colors[0] == BACKGROUND
-    assert len(set(colors.values())) == 4
-    many = class_colors([Strip("truth", np.arange(-1, 60))], background=None)
-    assert len(set(many.values())) > 55
+def test_a_hundred_classes_have_looks_of_their_own() -> None:
+    looks = [class_look(label, None) for label in range(117)]
+    assert len(set(looks)) == 117 == len(HUES) * (1 + (len(PATTERNS) - 1) * len(INKS))
+    assert class_look(117, None) in looks  # then they come again; the number tells them apart
+    assert class_look(0, 0).color == BACKGROUND
+    assert class_look(1, 0) == class_look(0, None)
+    assert class_look(-1, 0) != class_look(0, 0)
 
 
-def test_timelines_are_drawn(project: Path, tmp_path: Path) -> None:
-    captions = draw_timelines(cells(), read_classes(paths.CLASSES), 3, tmp_path)
+def test_the_legend_lists_what_occurs_once_done_before_guessed() -> None:
+    strips = [Strip("truth", np.array([0, 3, 3, 5, -1])), Strip("raw", np.array([5, 3, 9, 0, 0]))]
+    assert shown_labels(strips, background=0) == [3, 5, 9, 0, -1]
+
+
+def test_timelines_are_drawn_under_names_that_last(project: Path, tmp_path: Path) -> None:
+    captions = draw_timelines(tracks(), read_classes(paths.CLASSES), 4, tmp_path)
+    assert list(captions) == ["best.png", "median.png", "worst.png", "take-4.png"]
     assert sorted(captions) == sorted(path.name for path in tmp_path.iterdir())
-    assert "best of 6 takes by gain" in next(iter(captions.values()))
-    picture = imread(tmp_path / next(iter(captions)))
-    assert picture.shape[1] == 1100
-    only_raw = {"raw": cells()["raw"]}
-    assert draw_timelines(only_raw, read_classes(paths.CLASSES), 3, tmp_path) == {}
+    assert "best of 6 takes by gain" in captions["best.png"]
+    assert imread(tmp_path / "best.png").shape[1] == 1100
+    assert draw_timelines(tracks(("raw",)), read_classes(paths.CLASSES), 3, tmp_path) == {}
+
+
+def test_every_probe_has_its_strips(project: Path) -> None:
+    mine = [cells()["raw"], cells()["pjepa"]]
+    predictions = {(p, c.representation): {} for p in ("linear", "fact") for c in mine}
+    found = probe_tracks({"linear": mine, "fact": mine[:1]}, predictions)  # type: ignore[arg-type]
+    assert [track.name for track in found] == ["raw, linear", "pjepa, linear", "raw, fact"]
 
 
 def test_a_gap_in_time_stays_empty() -> None:
     axes = Figure().subplots()
     times = np.array([0.0, 0.25, 0.5, 9.0, 9.25])
-    _draw_strip(axes, Strip("truth", np.array([1, 1, 1, 1, 1])), times, 0.25, {1: "#000000"})
+    draw_strip(axes, Strip("truth", np.array([1, 1, 1, 1, 1])), times, 0.25, None)
     spans = [path.get_extents() for path in axes.collections[0].get_paths()]
     assert [(box.x0, box.x1) for box in spans] == [(0.0, 0.75), (9.0, 9.5)]
 

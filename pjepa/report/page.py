@@ -1,0 +1,101 @@
+"""One self-contained HTML file from sections of text and widgets: no internet, opens from disk.
+
+Text is Markdown, escaped on its way to HTML. Widgets are empty boxes that the page's own script
+fills from one block of JSON; the script writes names with `textContent`, never as HTML.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from pjepa.report.html import markdown_html
+
+SCRIPTS = ("base.js", "charts.js", "timelines.js", "maps.js")
+
+
+@dataclass(frozen=True)
+class Widget:
+    """A box that the script fills: which kind, and the key of its data."""
+
+    kind: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Text as it is, shown on demand."""
+
+    title: str
+    text: str
+
+
+Part = str | Widget | Folded  # a str is Markdown
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page: Markdown and widgets in order."""
+
+    name: str  # its address inside the page
+    title: str
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the page says: title, a line below it, sections, and the widgets' data."""
+
+    title: str
+    subtitle: str
+    sections: Sequence[Section]
+    data: Mapping[str, Any]
+
+
+def page_html(page: Page) -> str:
+    """The whole page as text."""
+    values = {
+        "title": escape(page.title),
+        "subtitle": escape(page.subtitle),
+        "style": _asset("page.css"),
+        "links": "".join(
+            f'<li><a href="#{escape(s.name)}">{escape(s.title)}</a></li>' for s in page.sections
+        ),
+        "body": "\n".join(_section_html(section) for section in page.sections),
+        "data": script_json(page.data),
+        "script": "\n".join(_asset(name) for name in SCRIPTS),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], _asset("page.html"))
+
+
+def script_json(value: Any) -> str:
+    """JSON that can stand inside a script element: no `<`, so nothing can end it."""
+    text = json.dumps(value, separators=(",", ":"), sort_keys=True, allow_nan=False)  # ASCII
+    return text.replace("<", "\\u003c")
+
+
+def _section_html(section: Section) -> str:
+    parts = [_part_html(part) for part in section.parts]
+    name = escape(section.name)
+    head = f'<h2 id="{name}-title">{escape(section.title)}</h2>'
+    body = "\n".join([head, *parts])
+    return f'<section id="{name}" aria-labelledby="{name}-title">\n{body}\n</section>'
+
+
+def _part_html(part: Part) -> str:
+    if isinstance(part, Widget):
+        kind, key = escape(part.kind), escape(part.key)
+        return f'<div class="widget" data-widget="{kind}" data-key="{key}"></div>'
+    if isinstance(part, Folded):
+        title, text = escape(part.title), escape(part.text)
+        return f'<details><summary>{title}</summary><pre tabindex="0">{text}</pre></details>'
+    return markdown_html(part)
+
+
+def _asset(name: str) -> str:
+    return files("pjepa.report").joinpath("assets", name).read_text(encoding="utf-8")

@@ -1,0 +1,176 @@
+"""The page: data stays text, sizes hold, what is left out is said."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pjepa import paths
+from pjepa.config.report import ReportConfig
+from pjepa.report.content import Run, run_page
+from pjepa.report.frames import picture_times, take_sheets
+from pjepa.report.html import inline_html, markdown_html
+from pjepa.report.page import Folded, Page, Section, Widget, page_html, script_json
+from pjepa.report.predictions import TakePrediction, read_predictions
+from pjepa.report.results import read_results
+from pjepa.report.text import escaped, markdown_table
+from pjepa.report.widgets import span_data
+from pjepa.takes.manifest import read_videos
+from stages.report import read_run, tracked_code
+from tests.report.conftest import HOSTILE
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def a_run(config: ReportConfig | None = None) -> Run:
+    config = config or ReportConfig(bootstrap=10)
+    results = read_results(("linear",), ("raw", "pjepa", "history"), paths.cell, config)
+    return read_run(results, None, config)
+
+
+@pytest.fixture
+def run(project: Path) -> Run:
+    return a_run()
+
+
+def page_data(text: str) -> dict:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert found
+    return json.loads(found[1])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text())
+def test_escaped_text_is_what_the_reader_sees(text: str) -> None:
+    shown = inline_html(escaped(text))
+    assert "<" not in shown
+    plain = shown.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"')
+    plain = plain.replace("&#x27;", "'").replace("&amp;", "&")
+    assert plain == " ".join(text.split())
+
+
+def test_our_markdown_becomes_html() -> None:
+    table = markdown_table(["a", "`b`"], [["*group*", ""], ["**x**", escaped("1|2")]])
+    found = markdown_html(f"## Title\n\ntext `code`\n\n- one\n- two\n\n{table}\n\n![c](d.png)")
+    assert "<h2>Title</h2>" in found
+    assert "<p>text <code>code</code></p>" in found
+    assert "<ul><li>one</li><li>two</li></ul>" in found
+    assert '<tr class="group"><th scope="rowgroup" colspan="2"><em>group</em></th></tr>' in found
+    assert '<th scope="row"><strong>x</strong></th><td>1|2</td>' in found
+    assert "d.png" not in found
+
+
+def test_nothing_in_the_data_can_end_its_element() -> None:
+    name = "</script><!-- {{body}} \u2028 é"
+    text = script_json({name: [name]})
+    assert "<" not in text
+    assert text.isascii()
+    assert json.loads(text) == {name: [name]}
+    section = Section("a", name, [escaped(name), Widget("lines", name), Folded(name, name)])
+    whole = page_html(Page(name, name, [section], {"x": name}))
+    assert whole.count("</script>") == 2
+    assert whole.count("<!--") == 0
+    assert page_data(whole) == {"x": name}
+
+
+def test_the_page_needs_nothing_else(run: Run) -> None:
+    text = page_html(run_page(run))
+    assert HOSTILE not in text
+    assert page_data(text)["classes"]["names"][4] == HOSTILE
+    links = re.findall(r"""(?:src|href)=["']([^"']*)""", text)
+    assert all(link.startswith(("#", "data:")) for link in links)
+    addresses = set(re.findall(r"https?://[^\s\"'<]+", text))
+    assert addresses <= {"http://www.w3.org/2000/svg"}
+    assert str(Path.cwd()) not in text
+
+
+def test_pictures_are_those_of_the_take(run: Run) -> None:
+    assert len(run.sheets) == 4  # of six takes, one file is missing and one has features only
+    takes = {t["id"]: t for t in run_page(run).data["timelines"]["takes"]}
+    assert len(takes) == 6
+    assert sum("frames" in take for take in takes.values()) == 4
+
+
+def test_what_does_not_fit_is_left_out_and_said(run: Run) -> None:
+    few = replace(run, config=ReportConfig(takes=3, bootstrap=10))
+    page = run_page(few)
+    section = next(s for s in page.sections if s.name == "timelines")
+    assert "**3 of 6 takes**" in str(section.parts[0])
+    assert [t["why"].split()[0] for t in page.data["timelines"]["takes"]] == [
+        "best",
+        "median",
+        "worst",
+    ]
+    tight = ReportConfig.model_construct(**{**run.config.model_dump(), "page_mb": 0.04})
+    small = run_page(replace(run, config=tight))
+    assert not any("frames" in take for take in small.data["timelines"]["takes"])
+    off = replace(run, sheets={}, config=ReportConfig(frames=0))
+    assert "Pictures are off" in str(run_page(off).sections[1].parts[0])
+    none = replace(run, sheets={})
+    assert "No videos were found" in str(run_page(none).sections[1].parts[0])
+
+
+def test_spans_survive_their_encoding() -> None:
+    times = np.array([0.5, 0.75, 1.0, 9.0, 9.25])
+    labels = np.array([1, 1, 2, 2, 2])
+    take = TakePrediction(times, labels, labels, np.array([0.2, 0.4, 1, 0.5, 0.5]))
+    flat = span_data(take.predicted_spans(), take.scores)
+    assert flat == [1, 0, 50, 30, 2, 0, 25, 100, 2, 775, 50, 50]
+    assert span_data(take.true_spans(), None)[3::4] == [-1, -1, -1]
+
+
+def test_pictures_show_every_segment_before_a_second_of_one() -> None:
+    times = np.arange(40) / 4
+    labels = np.repeat([1, 2, 3], [20, 4, 16])
+    take = TakePrediction(times, labels, labels, np.ones(40))
+    assert picture_times(take, 3) == [2.5, 5.5, 8.0]
+    assert picture_times(take, 2) == [2.5, 8.0]
+    more = picture_times(take, 8)
+    assert len(more) == 8
+    assert set(picture_times(take, 3)) <= set(more)
+    assert len(picture_times(take, 500)) < 80
+
+
+def test_a_broken_video_costs_its_pictures_only(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    takes = read_predictions(paths.cell("linear", "raw"))
+    videos = {row.take_id: row for row in read_videos(paths.VIDEOS_TABLE)}
+    broken = Path("data/films/broken.mp4")
+    broken.write_bytes(b"no video")
+    first = next(iter(takes))
+    videos[first] = replace(videos[first], video=str(broken))
+    try:
+        found = take_sheets(videos, takes, 4, tmp_path)
+    finally:
+        broken.unlink()
+    assert first not in found
+    assert len(found) == 3
+    assert "broken.mp4: cannot be decoded" in capsys.readouterr().err
+    stored = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    again = take_sheets(videos, takes, 4, tmp_path)
+    assert again == found
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == stored
+
+
+def test_the_stage_tracks_its_assets_and_every_section() -> None:
+    stage = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["report"]
+    assert "pjepa/report/assets" in stage["deps"]
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    probes = {f"probe.{name}" for name in params.pop("probe")}
+    assert set(stage["params"]) == set(params) | probes  # the page shows them all
+
+
+def test_code_is_what_the_pipeline_lists(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(ROOT)
+    found = [path.as_posix() for path in tracked_code()]
+    assert "stages/report.py" in found
+    assert "pjepa/report/assets/page.css" in found
+    monkeypatch.chdir(tmp_path)
+    assert tracked_code() == []
