@@ -224,8 +224,8 @@ def main(
     if not stack_only:
         torch.set_num_threads(1)
         print(f"threads {torch.get_num_threads()}")
+        long_row(table)  # first: nothing else has used memory yet
         encoder_rows(table)
-        long_row(table)
     if project is not None:
         torch.set_num_threads(2)
         print(f"threads {torch.get_num_threads()}")

@@ -9,23 +9,32 @@ import csv
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pjepa.backbones.extract import encoded_windows
+from pjepa.backbones.encode import (
+    PATIENCE_S,
+    Batch,
+    Job,
+    decoded_batches,
+    encoded_batch,
+    patch_info,
+)
 from pjepa.errors import InputError
 from pjepa.live.formats import Labelled, Step, write_format
 from pjepa.live.models import Models
+from pjepa.prefetch import Prefetch, StalledError
 from pjepa.probes.spans import label_spans
 from pjepa.progress import Meter
 from pjepa.report.timelines import Strip, draw_strips
 from pjepa.runs import runs
 from pjepa.streams.rule import take_segments
 from pjepa.takes.manifest import Classes
-from pjepa.video.reader import open_video
+from pjepa.video.index import frame_index
 from pjepa.video.sampling import token_count
 from pjepa.work import whole_folder
 
@@ -99,24 +108,31 @@ def predicted(models: Models, video: Path) -> Predicted:
 
 def video_tokens(models: Models, video: Path) -> tuple[np.ndarray, float]:
     """Tokens [T, D] of a video file, pooled as windows arrive, and its frame rate."""
-    with open_video(video) as reader:
-        steps = token_count(reader.info.duration_s, models.patches.tokens_fps)
-        with Meter(video.name, steps, "step") as meter:
-            pieces = encoded_windows(models.backbone, reader, None, models.patches)
-            found = list(_pooled(models, pieces, meter))
-        return np.concatenate(found), reader.info.fps
+    info = frame_index(video).info
+    job = Job(video.name, str(video), video, info.duration_s, None, video)  # nothing is written
+    patches = patch_info(models.patches, models.backbone.facts)
+    batches = decoded_batches(job, models.backbone, models.patches, patches)
+    steps = token_count(info.duration_s, models.patches.tokens_fps)
+    try:
+        with Meter(video.name, steps, "step") as meter, Prefetch(batches, 1, PATIENCE_S) as ready:
+            found = list(_pooled(models, _encoded(models, iter(ready), meter)))
+    except StalledError:
+        raise InputError(f"{video}: the decoder hangs; re-encode this video") from None
+    return np.concatenate(found), info.fps
 
 
-def _pooled(models: Models, pieces: Iterator[np.ndarray], meter: Meter) -> Iterator[np.ndarray]:
+def _encoded(models: Models, batches: Iterator[Batch], meter: Meter) -> Iterator[np.ndarray]:
+    """Patches [cells, width] of every step in order."""
+    for batch in batches:
+        features = encoded_batch(models.backbone, batch.video, models.patches).array()
+        for window, steps in zip(batch.windows, features, strict=True):
+            yield from steps[window.place : window.place + window.tokens]
+            meter.advance(window.tokens)
+
+
+def _pooled(models: Models, steps: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
     """Tokens of whole pooler windows; the last one may be shorter."""
-    waiting: list[np.ndarray] = []
-    for piece in pieces:
-        waiting.extend(piece)
-        meter.advance(len(piece))
-        while len(waiting) >= models.pooled:
-            yield models.pooler.window_tokens(np.stack(waiting[: models.pooled]))
-            waiting = waiting[models.pooled :]
-    if waiting:
+    while waiting := list(islice(steps, models.pooled)):
         yield models.pooler.window_tokens(np.stack(waiting))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from pjepa.backbones.backbone import backbone_facts
-from pjepa.backbones.extract import patch_info
+from pjepa.backbones.encode import patch_info
 from pjepa.config.patches import PatchesConfig
 from pjepa.config.trained import AttentiveConfig, LTCausalProbeConfig, LTContextProbeConfig
 from pjepa.live.models import Wanted
