@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 PARAMS = Path("params.yaml")
+SOURCES = Path("data/sources")
 PIPELINE = Path("dvc.yaml")
 
 DEMO = Path("data/demo")
@@ -21,6 +22,7 @@ CLASSES = TAKES / "classes.json"
 
 PATCHES = Path("data/patches")
 POOLER = Path("models/pooler")
+POOLER_RESULTS = Path("results/pooler")
 
 TOKENS = Path("data/tokens")
 STREAM = TOKENS / "stream.parquet"
@@ -34,6 +36,11 @@ REPRESENTATIONS = Path("data/representations")
 PROBE_RESULTS = Path("results/probe")
 REPORT = Path("results/report")
 METRICS = Path("results/metrics.json")
+
+
+def source_list(name: str) -> Path:
+    """The Git-tracked list of the files of a data source."""
+    return SOURCES / f"{name}.json"
 
 
 def representation(name: str) -> Path:

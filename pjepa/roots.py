@@ -42,7 +42,12 @@ def data_root() -> Path:
 
 def rooted(root: Root, relative: str) -> Path:
     """The file of a relative name under its root; `project` is the folder a stage runs in."""
+    return inside(Path() if root == "project" else data_root(), relative, f"the {root} folder")
+
+
+def inside(folder: Path, relative: str, what: str = "its folder") -> Path:
+    """`folder / relative`; a name that would leave the folder is refused."""
     name = PurePosixPath(relative)
-    if not relative or name.is_absolute() or ".." in name.parts:
-        raise InputError(f"{relative!r}: expected a path inside the {root} folder, not out of it")
-    return (Path() if root == "project" else data_root()) / name
+    if not relative or name.is_absolute() or ".." in name.parts or "\0" in relative:
+        raise InputError(f"{relative!r}: expected a path inside {what}, not out of it")
+    return folder / name

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pjepa.errors import InputError
+from pjepa.device import checked_device
 from pjepa.model import flash, flex
 from pjepa.model.attention import attend, attention_plan
 from pjepa.model.encoder import EncoderConfig, ProcedureEncoder
@@ -28,7 +28,7 @@ MODES = ("clip_causal", "block_causal", "token_causal", "bidirectional")
 
 def run_selftest(device: str, width: int, heads: int, tokens: int) -> dict[str, Any]:
     """Every check and measurement on `device`, as JSON values; `ok` sums them up."""
-    target = _checked_device(device)
+    target = checked_device(device)
     report: dict[str, Any] = {"device": _device_facts(target), "size": [width, heads, tokens]}
     report["fp32_error"] = {mode: _parity(mode, target) for mode in MODES}
     report["gradient_error"] = _gradient_error(target)
@@ -42,16 +42,6 @@ def run_selftest(device: str, width: int, heads: int, tokens: int) -> dict[str, 
         and (report["bf16_cosine"] is None or report["bf16_cosine"] > BF16_COSINE)
     )
     return report
-
-
-def _checked_device(device: str) -> torch.device:
-    try:
-        target = torch.device(device)
-        torch.zeros(1, device=target)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"device {device} cannot be used here ({reason}); try cpu") from None
-    return target
 
 
 def _device_facts(device: torch.device) -> dict[str, Any]:

@@ -33,6 +33,14 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def content_sha256(path: Path) -> str:
+    """The content hash of a file, or of a folder's names and files (a stream may be either)."""
+    if not path.is_dir():
+        return file_sha256(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    return fingerprint([(file.relative_to(path).as_posix(), file_sha256(file)) for file in files])
+
+
 def work_root() -> Path:
     """Where resume state lives: the same folder for workspace, temporary and queued runs."""
     return Path(os.environ.get("DVC_ROOT", ".")) / ".dvc" / "tmp" / "pjepa"
@@ -73,16 +81,30 @@ def whole_file(path: Path) -> Iterator[Path]:
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """Yields a temporary folder beside `path` and puts it in place when the block succeeds."""
+    with whole_either(path) as partial:
+        partial.mkdir()
+        yield partial
+
+
+@contextmanager
+def whole_either(path: Path) -> Iterator[Path]:
+    """As `whole_file`, for a block that makes a file or a folder of the temporary name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
+    _remove(partial)
     try:
         yield partial
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
         os.replace(partial, path)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        _remove(partial)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -15,7 +15,7 @@ from pjepa.takes.manifest import pretraining_takes, read_takes
 from pjepa.training.data import TrainingTake, read_training_takes
 from pjepa.training.log import live_log
 from pjepa.training.loop import pretrain
-from pjepa.work import file_sha256, fingerprint, work_folder
+from pjepa.work import content_sha256, fingerprint, work_folder
 
 
 def run() -> None:
@@ -48,7 +48,7 @@ def run_many(config: PjepaConfig) -> None:
 
 def work_key(config: PjepaConfig) -> str:
     wanted = pretraining_takes(read_takes(paths.TAKES_TABLE))
-    return fingerprint(config.model_dump(), file_sha256(paths.STREAM), sorted(wanted))
+    return fingerprint(config.model_dump(), content_sha256(paths.STREAM), sorted(wanted))
 
 
 def takes_to_train(work: Path, quiet: bool = False) -> list[TrainingTake]:

@@ -9,8 +9,11 @@ from pjepa.config.trained import TrainedConfig
 from pjepa.errors import InputError
 from pjepa.probes.cell import CellInputs, run_cell
 from pjepa.probes.registry import KINDS
+from pjepa.probes.skipped import UNLABELLED, all_unlabelled, write_skipped
+from pjepa.progress import say
 from pjepa.stage import stage_main
-from pjepa.work import file_sha256, fingerprint, work_folder
+from pjepa.streams.store import read_labels
+from pjepa.work import content_sha256, fingerprint, work_folder
 
 
 def run() -> None:
@@ -22,12 +25,16 @@ def run() -> None:
     probe, representation = sys.argv[1:]
     streams = paths.representation_streams(paths.representation(representation))
     inputs = CellInputs(streams, paths.LABELS, paths.TAKES_TABLE, paths.CLASSES)
+    out = paths.cell(probe, representation)
+    if all_unlabelled(read_labels(inputs.labels)):
+        write_skipped(out, UNLABELLED)
+        say(f"probe {probe} on {representation}: skipped, {UNLABELLED}")
+        return
     common = read_section(ProbeCommonConfig, "probe.common")
     config = probe_config(probe)
     files = [*streams, inputs.labels, inputs.takes, inputs.classes]
-    hashes = [file_sha256(path) for path in files if path.exists()]
+    hashes = [content_sha256(path) for path in files if path.exists()]
     key = fingerprint(probe, representation, common.model_dump(), config.model_dump(), hashes)
-    out = paths.cell(probe, representation)
     with work_folder("probe", key) as work:
         run_cell(inputs, out, probe, representation, common, config, work)
 

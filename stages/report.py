@@ -9,6 +9,8 @@ from pjepa.config.cells import CellsConfig
 from pjepa.config.probe import LinearConfig, ProbeCommonConfig
 from pjepa.config.report import ReportConfig
 from pjepa.config.section import read_params, read_section
+from pjepa.probes.skipped import skipped_reason
+from pjepa.progress import say
 from pjepa.report.analyses import analyse
 from pjepa.report.content import Run
 from pjepa.report.figures import read_curves
@@ -27,6 +29,7 @@ from pjepa.report.results import Results, read_results
 from pjepa.report.tables import claim_line, headline_rows, metric_names, metrics_json
 from pjepa.report.terminal import print_table
 from pjepa.report.timelines import probe_tracks
+from pjepa.report.unlabelled import write_unlabelled
 from pjepa.report.write import write_report
 from pjepa.stage import stage_main
 from pjepa.takes.manifest import read_classes, read_videos
@@ -36,6 +39,13 @@ from pjepa.work import work_root, write_json
 def run() -> None:
     """Writes results/report/ and results/metrics.json, and prints what they say."""
     listed, config = read_section(CellsConfig, "cells"), read_section(ReportConfig, "report")
+    folders = [paths.cell(p, name) for p in listed.probes for name in listed.representations]
+    reasons = [skipped_reason(folder) for folder in folders]
+    if reasons and all(reasons):
+        write_unlabelled(str(reasons[0]), paths.PRETRAIN_RESULTS, paths.REPORT)
+        write_json(paths.METRICS, {})
+        say(f"report: no probe was run: {reasons[0]}")
+        return
     results = read_results(listed.probes, listed.representations, paths.cell, config)
     demo = demo_numbers(results, paths.DEMO_CEILINGS, primitives(listed.representations))
     finished = read_run(results, demo, config)

@@ -16,7 +16,7 @@ from pjepa.stage import stage_main
 from pjepa.streams.schema import SelectionLabels, widest_selection
 from pjepa.streams.store import StreamReader, read_labels
 from pjepa.takes.manifest import read_classes, read_takes
-from pjepa.work import file_sha256, fingerprint, read_json, whole_folder, work_folder, write_json
+from pjepa.work import content_sha256, fingerprint, read_json, whole_folder, work_folder, write_json
 
 
 def run() -> None:
@@ -29,7 +29,7 @@ def run() -> None:
         return
     judge = read_judge(config)
     files = (paths.STREAM, paths.LABELS, paths.TAKES_TABLE, paths.CLASSES)
-    key = fingerprint(config.model_dump(), [file_sha256(path) for path in files])
+    key = fingerprint(config.model_dump(), [content_sha256(path) for path in files])
     with work_folder("select", key) as work:
         scores = snapshot_scores(list(snapshots.values()), judge, work)
         write_encoder(config, snapshots, best_epoch(scores), scores)

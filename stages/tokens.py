@@ -1,14 +1,21 @@
-"""`tokens`: pooled patches become the Parquet token stream; labels go to a file of their own."""
+"""`tokens`: pooled patches or shipped features become the Parquet token stream.
+
+Labels go to a file of their own.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from pjepa import paths
-from pjepa.backbones.store import PatchInfo
+from pjepa.backbones.store import read_skipped
 from pjepa.config.section import read_section
 from pjepa.config.tokens import TokensConfig
-from pjepa.progress import track
+from pjepa.pooling import load_pooler
+from pjepa.progress import say, track
 from pjepa.stage import stage_main
 from pjepa.streams.materialise import (
     materialised_takes,
@@ -16,29 +23,81 @@ from pjepa.streams.materialise import (
     stream_info,
     token_labels,
 )
-from pjepa.streams.placement import placed_takes
-from pjepa.streams.store import StreamWriter, write_labels
-from pjepa.takes.manifest import read_boundaries, read_segments, read_videos
-from pjepa.work import read_json
+from pjepa.streams.placement import grid_times, placed_takes
+from pjepa.streams.schema import StreamInfo
+from pjepa.streams.shipped import picked_takes, shipped_info, shipped_takes
+from pjepa.streams.store import StreamWriter, Take, write_labels
+from pjepa.takes.manifest import (
+    FeatureInfo,
+    VideoRow,
+    read_boundaries,
+    read_feature_info,
+    read_segments,
+    read_videos,
+)
+
+Boundaries = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What is written: the stream's facts and its takes, made one by one."""
+
+    info: StreamInfo
+    takes: Iterable[Take]
 
 
 def run() -> None:
     config = read_section(TokensConfig, "tokens")
-    pooler = read_json(paths.POOLER / "config.json")
-    patches = PatchInfo(**read_json(paths.PATCHES / "config.json"))
-    info = stream_info(patches, pooler["width_out"], pooler["provenance"]["train_labels"], config)
-    rows = read_videos(paths.VIDEOS_TABLE)
+    rows = encoded_rows(read_videos(paths.VIDEOS_TABLE), read_skipped(paths.PATCHES))
     boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
     known = segment_labels(read_segments(paths.SEGMENTS_TABLE), boundaries)
-    placements = placed_takes(rows, boundaries, config)
-    takes = materialised_takes(rows, placements, paths.PATCHES, config.fps, pooler["cells"])
-    labels = []
-    with StreamWriter(paths.STREAM, info, config.dtype) as writer:
-        for take in track(takes, "tokens", total=len(rows), unit="take"):
-            writer.write(take)
-            label = token_labels(take.segment, known.get(take.take_id, np.zeros(0, np.int32)))
-            labels.append((take.take_id, take.times, label))
-    write_labels(paths.LABELS, labels)
+    features = read_feature_info(paths.VIDEOS_TABLE)
+    if features is None:
+        stream = pooled_stream(rows, boundaries, config)
+    else:
+        stream = shipped_stream(rows, boundaries, features, config)
+    with StreamWriter(paths.STREAM, stream.info, config.dtype) as writer:
+        tracked = track(stream.takes, "tokens", total=len(rows), unit="take")
+        write_labels(paths.LABELS, written_labels(writer, tracked, known))
+
+
+def written_labels(
+    writer: StreamWriter, takes: Iterable[Take], known: Mapping[str, np.ndarray]
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """(take, times, labels) of every take, which is written on the way: one is held at a time."""
+    for take in takes:
+        writer.write(take)
+        label = token_labels(take.segment, known.get(take.take_id, np.zeros(0, np.int32)))
+        yield take.take_id, take.times, label
+
+
+def pooled_stream(rows: list[VideoRow], boundaries: Boundaries, config: TokensConfig) -> Stream:
+    """The stream of takes that `patches` encoded and `pooler` tells how to pool."""
+    pooler = load_pooler(paths.POOLER, config.device, config.threads)
+    info = stream_info(pooler.facts, config)
+    placements = placed_takes(grid_times(rows, config.fps), boundaries, config)
+    takes = materialised_takes(rows, placements, boundaries, paths.PATCHES, config.fps, pooler)
+    return Stream(info, takes)
+
+
+def shipped_stream(
+    rows: list[VideoRow], boundaries: Boundaries, features: FeatureInfo, config: TokensConfig
+) -> Stream:
+    """The stream of takes whose frame features came with the data set."""
+    info = shipped_info(features, rows, config)
+    picked = picked_takes(rows, config.fps)
+    times = {take_id: part.times for take_id, part in picked.items()}
+    placements = placed_takes(times, boundaries, config)
+    return Stream(info, shipped_takes(rows, picked, placements, info.width))
+
+
+def encoded_rows(rows: list[VideoRow], skipped: dict[str, str]) -> list[VideoRow]:
+    """The takes that have patch features; says which were left out upstream."""
+    left_out = [row.take_id for row in rows if row.take_id in skipped]
+    if left_out:
+        say(f"tokens: {len(left_out)} takes without patches left out: {', '.join(left_out)}")
+    return [row for row in rows if row.take_id not in skipped]
 
 
 if __name__ == "__main__":

@@ -1,131 +1,187 @@
-"""Encoder weights: seeded random ones, an official `.pt`, or a `.safetensors` of the encoder."""
+"""Encoder weights: seeded random ones, an official `.pt`, or a `.safetensors` of the encoder.
 
-import warnings
-from dataclasses import dataclass
+Head counts, RoPE and its interpolation leave no trace in tensor shapes: they come from the table
+of variants. So a file must show that it is the named variant, by everything it does show: its
+name, its top-level keys, its tensors' names and shapes, its metadata. Sections: facts/vjepa21.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
+from pjepa.backbones.tensors import read_metadata, read_tensors, tensors_id
 from pjepa.backbones.vjepa21 import VARIANTS, Variant, VJEPA21Encoder, initialise
 from pjepa.errors import InputError
-from pjepa.work import file_sha256
+from pjepa.fetch.places import checkpoint_file, found_file, placing
+from pjepa.progress import say
 
-RANDOM = "random"
-
-
-@dataclass(frozen=True)
-class LoadedEncoder:
-    """An encoder in eval mode and the identity of its weights."""
-
-    encoder: VJEPA21Encoder
-    weights_id: str
+RANDOM, OFFICIAL = "random", "official"
+ENCODER_KEYS = ("ema_encoder", "target_encoder", "encoder")  # the last is the student (Sec. 0)
+State = dict[str, Tensor]
 
 
 def named_variant(name: str) -> Variant:
     """The variant of that name."""
     if name not in VARIANTS:
-        raise InputError(f"patches.backbone: {name!r} is not one of {', '.join(VARIANTS)}")
+        raise InputError(
+            f"patches.backbone: {name!r} is not one of {', '.join(VARIANTS)}, nor timm:NAME"
+        )
     return VARIANTS[name]
 
 
-def weights_id(variant_name: str, checkpoint: str, seed: int) -> str:
-    """The file's sha256, or `random-<variant>-<seed>`; equal ids mean equal weights."""
-    if checkpoint == RANDOM:
-        return f"{RANDOM}-{variant_name}-{seed}"
-    path = Path(checkpoint)
-    if not path.is_file():
+def weights_file(variant_name: str, checkpoint: str) -> Path:
+    """The file that `patches.checkpoint` means; `official` prefers a port over the large `.pt`."""
+    variant = named_variant(variant_name)
+    if checkpoint != OFFICIAL:
+        return checkpoint_file(checkpoint)
+    if variant.file is None:
         raise InputError(
-            f"patches.checkpoint: no file {path}; fetch the weights, or set it to {RANDOM}"
+            f"patches.checkpoint: {variant_name} has no released weights; set it to {RANDOM}"
         )
-    digest = file_sha256(path)
-    expected = named_variant(variant_name)
-    if path.name == expected.file and expected.sha256 not in (None, digest):
-        warnings.warn(f"{path}: sha256 {digest} is not the released file's", stacklevel=2)
-    return digest
+    if path := found_file(f"{variant_name}.safetensors", variant.file):
+        return path
+    raise InputError(
+        f"patches.checkpoint: {variant.file} of {variant_name} is not on this machine; run "
+        f"`pjepa fetch {variant_name}`, or download {variant.url} and {placing(variant.file)}"
+    )
+
+
+def weights_id(variant_name: str, checkpoint: str, seed: int) -> str:
+    """`random-<variant>-<seed>`, or the content hash of the encoder's tensors.
+
+    Equal ids mean equal weights: an official file and its port have one id.
+    """
+    if checkpoint == RANDOM:
+        named_variant(variant_name)
+        return f"{RANDOM}-{variant_name}-{seed}"
+    return tensors_id(encoder_state(variant_name, weights_file(variant_name, checkpoint)))
+
+
+def build_encoder(variant_name: str, checkpoint: str, seed: int) -> VJEPA21Encoder:
+    """The encoder of a variant with `random` weights or those of a file."""
+    if checkpoint == RANDOM:
+        return random_encoder(named_variant(variant_name), seed)
+    return encoder_from_file(variant_name, weights_file(variant_name, checkpoint))
 
 
 def random_encoder(variant: Variant, seed: int) -> VJEPA21Encoder:
     """An encoder with seeded random weights; global random state is neither read nor changed."""
-    encoder = _empty_encoder(variant).to_empty(device="cpu")
+    encoder = empty_encoder(variant).to_empty(device="cpu")
     return initialise(encoder, torch.Generator().manual_seed(seed)).eval().requires_grad_(False)
 
 
-def encoder_from_file(variant: Variant, path: Path) -> VJEPA21Encoder:
+def encoder_from_file(variant_name: str, path: Path) -> VJEPA21Encoder:
     """The encoder with the weights of a file; one that does not fit the variant is refused."""
-    is_safetensors = path.suffix == ".safetensors"
-    state = _safetensors_state(path) if is_safetensors else _official_state(variant, path)
-    encoder = _empty_encoder(variant)
-    _check_state(path, state, encoder.state_dict())
-    encoder.load_state_dict(state, strict=True, assign=True)
+    encoder = empty_encoder(named_variant(variant_name))
+    encoder.load_state_dict(encoder_state(variant_name, path), strict=True, assign=True)
     return encoder.float().eval().requires_grad_(False)
 
 
-def build_encoder(variant_name: str, checkpoint: str, seed: int) -> VJEPA21Encoder:
-    """The encoder of a variant with `random` weights or those of the file `checkpoint`."""
-    variant = named_variant(variant_name)
-    if checkpoint == RANDOM:
-        return random_encoder(variant, seed)
-    return encoder_from_file(variant, Path(checkpoint))
-
-
-def load_encoder(variant_name: str, checkpoint: str, seed: int) -> LoadedEncoder:
-    """`build_encoder` together with the identity of its weights."""
-    identity = weights_id(variant_name, checkpoint, seed)
-    return LoadedEncoder(build_encoder(variant_name, checkpoint, seed), identity)
-
-
-def _empty_encoder(variant: Variant) -> VJEPA21Encoder:
+def empty_encoder(variant: Variant) -> VJEPA21Encoder:
+    """The encoder's shapes without values."""
     with torch.device("meta"):
         return VJEPA21Encoder(variant)
 
 
-def _safetensors_state(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: not a readable safetensors file ({error})") from None
+def encoder_state(variant_name: str, path: Path) -> State:
+    """The encoder's tensors in a file, under the official names, checked against the variant."""
+    variant = named_variant(variant_name)
+    if not path.is_file():
+        raise InputError(f"{path}: no such checkpoint")
+    _check_name(path, variant_name)
+    if path.suffix != ".safetensors":
+        return _checked_state(path, _stripped(_official_state(path, variant)), variant_name)
+    stated = _checked_metadata(path, variant_name)
+    state = _checked_state(path, _stripped(read_tensors(path)), variant_name)
+    if not stated:
+        say(f"{path}: names no variant; taken as {variant_name} because all tensors fit")
+    return state
 
 
-def _official_state(variant: Variant, path: Path) -> dict[str, Tensor]:
-    """The encoder's tensors in an official file, prefixes stripped (facts/vjepa21.md, Sec. 1)."""
-    try:
-        content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-    except (OSError, RuntimeError, UnpicklingError, EOFError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path}: not a readable torch checkpoint ({reason})") from None
-    found = sorted(content) if isinstance(content, dict) else []
+def _check_name(path: Path, variant_name: str) -> None:
+    """A file under another variant's released name is not this variant's."""
+    owner = next((name for name, v in VARIANTS.items() if v.file == path.name), variant_name)
+    if owner != variant_name:
+        raise InputError(
+            f"{path}: this is the released file of {owner}, patches.backbone is {variant_name}; "
+            "set one to fit the other"
+        )
+
+
+def _checked_metadata(path: Path, variant_name: str) -> dict[str, Any]:
+    """What a port says of itself; the variant and heads it names must be the named variant's."""
+    stated = read_metadata(path)
+    heads = named_variant(variant_name).heads
+    for field, expected in (("variant", variant_name), ("heads", heads)):
+        if stated.get(field, expected) != expected:
+            raise InputError(
+                f"{path}: {field} {stated[field]!r} stands in it, {variant_name} has {expected!r}; "
+                "check patches.backbone"
+            )
+    return stated
+
+
+def _official_state(path: Path, variant: Variant) -> Mapping[str, Any]:
+    """The part of an official file that this variant's features come from (Sec. 0, 1)."""
+    content = read_tensors(path)
+    present = [key for key in ENCODER_KEYS if isinstance(content.get(key), dict)]
     key = variant.encoder_key
-    if key is None or key not in found:
-        raise InputError(
-            f"{path}: expected the top-level key {key!r} of this variant, found "
-            f"{', '.join(found) or type(content).__name__}; check patches.backbone"
-        )
-    tensors: dict[str, Any] = content[key]
-    return {
-        name.replace("module.", "").replace("backbone.", ""): tensor
-        for name, tensor in tensors.items()
-    }
+    if key is not None and key in present:
+        return content[key]
+    found = ", ".join(sorted(map(str, content))[:8]) or "nothing"
+    if present == ["encoder"]:
+        reason = "it holds the student alone; features come from the EMA encoder"
+    elif present:
+        reason = "so it is the file of another variant; check patches.backbone"
+    else:
+        reason = "so it is no training checkpoint of V-JEPA 2.1; give the official file"
+    raise InputError(f"{path}: expected the top-level key {key!r}, found {found}: {reason}")
 
 
-def _check_state(path: Path, found: dict[str, Tensor], expected: dict[str, Any]) -> None:
-    missing, unknown = (
-        sorted(expected.keys() - found.keys()),
-        sorted(found.keys() - expected.keys()),
-    )
-    shapes = [
-        f"{name} is {list(found[name].shape)} instead of {list(expected[name].shape)}"
-        for name in expected
-        if name in found and found[name].shape != expected[name].shape
-    ]
-    if missing or unknown or shapes:
-        first = shapes[:1] or [f"first missing: {n}" for n in missing[:1]]
-        first = first or [f"first unknown: {unknown[0]}"]
-        raise InputError(
-            f"{path}: does not fit patches.backbone ({len(missing)} tensors missing, "
-            f"{len(unknown)} unknown, {len(shapes)} of another shape; {first[0]})"
-        )
+def _stripped(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Names without the wrappers of distributed training (Sec. 1)."""
+    return {k.replace("module.", "").replace("backbone.", ""): v for k, v in state.items()}
+
+
+def _checked_state(path: Path, state: Mapping[str, Any], variant_name: str) -> State:
+    """The state, if it is exactly the variant's: names, shapes, finite floating-point values."""
+    expected = empty_encoder(named_variant(variant_name)).state_dict()
+    if faults := _faults(state, expected):
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        hint = _likely_kind(state, variant_name)
+        raise InputError(f"{path}: does not fit {variant_name}: {faults[0]}{more}{hint}")
+    for name, tensor in state.items():
+        if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
+            raise InputError(f"{path}: {name} holds values that are not finite numbers")
+    return dict(state)
+
+
+def _faults(state: Mapping[str, Any], expected: Mapping[str, Tensor]) -> list[str]:
+    """What is wrong with the names and shapes, missing tensors first."""
+    faults = [f"{name} is missing" for name in expected if name not in state]
+    faults += [f"{name} is unknown" for name in state if name not in expected]
+    for name in expected:
+        found = list(getattr(state.get(name), "shape", ()))
+        if name in state and found != list(expected[name].shape):
+            faults.append(f"{name} is {found} instead of {list(expected[name].shape)}")
+    return faults
+
+
+def _likely_kind(state: Mapping[str, Any], variant_name: str) -> str:
+    """What such a file most likely is, as the end of a sentence; empty if nothing tells."""
+    if any(name.startswith("encoder.embeddings.") for name in state):
+        return "; this is a Hugging Face port, which has other names and V-JEPA 2's RoPE"
+    if "norm.weight" in state and "video_mod_embed" not in state:
+        return "; this is a V-JEPA 2 file (its own final norm, no modality vectors), not 2.1"
+    weight = state.get("patch_embed.proj.weight")
+    width = weight.shape[0] if isinstance(weight, Tensor) and weight.ndim else None
+    depth = len({name.split(".")[1] for name in state if name.startswith("blocks.")})
+    like = [name for name, v in VARIANTS.items() if (v.width, v.depth) == (width, depth)]
+    if like and like[0] != variant_name:
+        return f"; its width {width} and depth {depth} are those of {like[0]}"
+    return ""

@@ -1,203 +1,162 @@
-"""Patch features of many takes, one take per unit of work, on local processes.
+"""Patch features of many takes: what is missing in the store is encoded, one take at a time.
 
-Bytes depend on the take, the settings and the threads per worker, never on how many workers run:
-each take is encoded alone, in batches whose composition follows from its own windows.
+Bytes depend on the take, the settings and the threads per worker, never on how many workers run or
+where: each take is encoded alone, in batches whose composition follows from its own windows.
 """
 
-import os
+from __future__ import annotations
+
+import shutil
+import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
 
-from pjepa.backbones.checkpoint import build_encoder, named_variant, weights_id
-from pjepa.backbones.store import (
-    Half,
-    PatchInfo,
-    patch_writer,
-    remove_abandoned,
-    store_key,
-    store_path,
-)
-from pjepa.backbones.vjepa21 import PATCH, VJEPA21Encoder
-from pjepa.config.patches import TUBELET, PatchesConfig
+from pjepa.backbones.backbone import BackboneFacts, backbone_facts
+from pjepa.backbones.cost import stored_bytes
+from pjepa.backbones.encode import Job, OnFrames, Outcome, patch_info
+from pjepa.backbones.identity import video_hashes
+from pjepa.backbones.store import PatchInfo, remove_abandoned, store_key, store_path
+from pjepa.config.patches import PatchesConfig
 from pjepa.errors import InputError
-from pjepa.progress import track
+from pjepa.progress import Meter, say
 from pjepa.takes.manifest import VideoRow
-from pjepa.video.preprocess import preprocess
-from pjepa.video.reader import Reader, open_video
-from pjepa.video.sampling import Window, padded_frame_times, token_count, windows
-from pjepa.work import file_sha256
+from pjepa.video.sampling import token_count
 
-MISSING_S = 0.5  # a video this much shorter than its table says was cut off
-NOT_BYTES = {"checkpoint", "seed", "workers"}  # covered by the weights' identity, or no effect
+# Covered by the identity of the weights, or of no effect on what is written.
+NOT_BYTES = {"checkpoint", "seed", "workers", "executor", "on_error"}
+
+Boundaries = dict[str, NDArray[np.float64]]
 
 
-@dataclass(frozen=True)
-class Job:
-    """One take to encode and where its features go."""
+class Executor(Protocol):
+    """Runs `encoded_job` on every job, wherever it likes, and yields outcomes as they come."""
 
-    take_id: str
-    video: Path
-    duration_s: float
-    boundaries: NDArray[np.float64] | None
-    target: Path
+    def __call__(
+        self, jobs: list[Job], config: PatchesConfig, facts: BackboneFacts, on_frames: OnFrames
+    ) -> Iterator[Outcome]: ...
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """Where each take's features are (take order), what they are, and how many are new."""
+    """Where each take's features are (take order), what they are, how many are new.
+
+    `skipped` says of every other take why there are none.
+    """
 
     files: dict[str, Path]
     info: PatchInfo
     encoded: int
+    skipped: dict[str, str]
 
 
 def extract(
     rows: list[VideoRow],
-    boundaries: dict[str, NDArray[np.float64]],
+    boundaries: Boundaries,
     config: PatchesConfig,
     store: Path,
+    execute: Executor,
 ) -> Extraction:
     """Features of every take, encoded where the store does not hold them yet."""
     store.mkdir(parents=True, exist_ok=True)
     remove_abandoned(store)
-    info = patch_info(config, weights_id(config.backbone, config.checkpoint, config.seed))
-    jobs = planned_jobs(rows, boundaries, config, info.weights_id, store)
+    facts = backbone_facts(config)
+    present = [row for row in rows if row.path.is_file()]
+    absent = {
+        row.take_id: f"{row.video}: no such video; check the data root"
+        for row in rows
+        if not row.path.is_file()
+    }
+    refuse_failures(absent, len(rows), config)
+    jobs = planned_jobs(present, boundaries, config, facts, store)
     missing = {job.target: job for job in jobs if not job.target.exists()}
-    _encode_all(list(missing.values()), config, info)
-    return Extraction({job.take_id: job.target for job in jobs}, info, len(missing))
-
-
-def patch_info(config: PatchesConfig, identity: str) -> PatchInfo:
-    """What the stored features are, from the settings alone."""
-    side = config.grid or config.crop // PATCH
-    return PatchInfo(
-        backbone=config.backbone,
-        weights_id=identity,
-        tokens_fps=config.fps / TUBELET,
-        frames_per_window=config.frames_per_window,
-        window_scope=config.window_scope,
-        rows=side,
-        columns=side,
-        width=named_variant(config.backbone).width,
-    )
+    check_disk(list(missing.values()), config, facts, store)
+    failed = encode_missing(list(missing.values()), config, facts, execute)
+    skipped = {
+        **absent,
+        **{job.take_id: failed[job.target] for job in jobs if job.target in failed},
+    }
+    refuse_failures(skipped, len(rows), config)
+    files = {job.take_id: job.target for job in jobs if job.target not in failed}
+    encoded = len(missing) - len(failed)
+    ordered = {row.take_id: skipped[row.take_id] for row in rows if row.take_id in skipped}
+    return Extraction(files, patch_info(config, facts), encoded, ordered)
 
 
 def planned_jobs(
     rows: list[VideoRow],
-    boundaries: dict[str, NDArray[np.float64]],
+    boundaries: Boundaries,
     config: PatchesConfig,
-    identity: str,
+    facts: BackboneFacts,
     store: Path,
 ) -> list[Job]:
-    """One job per take; videos are hashed in parallel (hashing releases the interpreter lock)."""
+    """One job per take, named by its video's content and all that can change its features."""
     settings = config.model_dump(mode="json", exclude=NOT_BYTES)
-
-    def job(row: VideoRow) -> Job:
-        if not row.path.is_file():
-            raise InputError(f"take {row.take_id}: no video {row.path}; check the data root")
+    paths = [row.path.resolve() for row in rows]
+    jobs = []
+    for row, path, digest in zip(
+        rows, paths, video_hashes(paths, store, config.workers), strict=True
+    ):
         limits = boundaries.get(row.take_id) if config.window_scope == "segment" else None
-        key = store_key(file_sha256(row.path), settings, limits, identity)
-        return Job(row.take_id, row.path, row.duration_s, limits, store_path(store, key))
-
-    with ThreadPoolExecutor(config.workers) as pool:
-        return list(pool.map(job, rows))
+        target = store_path(store, store_key(digest, settings, limits, facts.weights_id)).resolve()
+        jobs.append(Job(row.take_id, str(row.video), path, row.duration_s, limits, target))
+    return jobs
 
 
-def _encode_all(jobs: list[Job], config: PatchesConfig, info: PatchInfo) -> None:
-    """Encodes the jobs on spawned workers; the first failure stops the rest."""
+def encode_missing(
+    jobs: list[Job], config: PatchesConfig, facts: BackboneFacts, execute: Executor
+) -> dict[Path, str]:
+    """Encodes the jobs; the targets of those that could not be, and why."""
     if not jobs:
+        return {}
+    targets = {job.take_id: job.target for job in jobs}
+    failed: dict[Path, str] = {}
+    frames = sum(expected_steps(job, config) for job in jobs) * facts.tubelet
+    with Meter("patches", frames, "frame") as meter:
+        started, done = time.monotonic(), 0
+
+        def on_frames(count: int) -> None:
+            pace = (meter.done + count) / max(time.monotonic() - started, 1e-9)
+            meter.advance(count, f"{done}/{len(jobs)} takes, {pace:.0f} frames/s")
+
+        for outcome in execute(jobs, config, facts, on_frames):
+            done += 1
+            if outcome.reason is not None:
+                failed[targets[outcome.take_id]] = outcome.reason
+                say(f"patches: take {outcome.take_id}: {outcome.reason}")
+    return failed
+
+
+def refuse_failures(failed: dict[str, str], takes: int, config: PatchesConfig) -> None:
+    """An error if takes failed that may not be skipped, or if none is left; lists them all."""
+    if not failed or (config.on_error == "skip" and len(failed) < takes):
         return
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when a worker's OpenMP starts
-    workers = min(config.workers, len(jobs))
-    context = get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, torch.set_num_threads, (config.threads,))
-    try:
-        futures = [pool.submit(encode_to_file, job, config, info) for job in jobs]
-        for done in track(as_completed(futures), "patches", len(jobs), "take"):
-            done.result()
-    except BrokenProcessPool:
+    for take_id, reason in failed.items():
+        say(f"  {take_id}: {reason}")
+    first = next(iter(failed))
+    hint = "" if len(failed) == takes else ", or leave such takes out with patches.on_error=skip"
+    raise InputError(
+        f"patches: {len(failed)} of {takes} takes cannot be encoded, listed above (the first is "
+        f"take {first}: {failed[first]}); correct them{hint}"
+    )
+
+
+def expected_steps(job: Job, config: PatchesConfig) -> int:
+    """Tokens of the take as its table says."""
+    return token_count(job.duration_s, config.tokens_fps)
+
+
+def check_disk(jobs: list[Job], config: PatchesConfig, facts: BackboneFacts, store: Path) -> None:
+    """Refuses to start what the disk cannot hold."""
+    needed = stored_bytes(sum(expected_steps(job, config) for job in jobs), config, facts)
+    free = shutil.disk_usage(store).free
+    if needed > free:
         raise InputError(
-            "patches: a worker died, most likely out of memory; "
-            "lower patches.workers or patches.batch_windows"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def encode_to_file(job: Job, config: PatchesConfig, info: PatchInfo) -> None:
-    """Encodes one take and puts its file into the store."""
-    encoder = _worker_encoder(config.backbone, config.checkpoint, config.seed, config.device)
-    with open_video(job.video) as reader:
-        found = reader.info.duration_s
-        if found < job.duration_s - MISSING_S:
-            raise InputError(
-                f"{job.video}: {found:.1f} s long, expected {job.duration_s:.1f} s; "
-                "the file is cut off, fetch or export it again"
-            )
-        steps = token_count(found, info.tokens_fps)
-        with patch_writer(job.target, info, steps) as writer:
-            for patches in encoded_windows(encoder, reader, job.boundaries, config):
-                writer.append(patches)
-
-
-@lru_cache(maxsize=1)
-def _worker_encoder(backbone: str, checkpoint: str, seed: int, device: str) -> VJEPA21Encoder:
-    return build_encoder(backbone, checkpoint, seed).to(device)
-
-
-def encoded_windows(
-    encoder: VJEPA21Encoder,
-    reader: Reader,
-    boundaries: NDArray[np.float64] | None,
-    config: PatchesConfig,
-) -> Iterator[Half]:
-    """Features [tokens, cells, width] of a take in order, a few windows at a time."""
-    tokens_fps = config.fps / TUBELET
-    count = token_count(reader.info.duration_s, tokens_fps)
-    scope, size = config.window_scope, config.frames_per_window
-    plan = windows(count, tokens_fps, size, scope, boundaries)
-    for start in range(0, len(plan), config.batch_windows):
-        batch = plan[start : start + config.batch_windows]
-        video = torch.stack([window_input(reader, window, config) for window in batch])
-        features = encoded_batch(encoder, video, config)  # [B, steps, cells, D]
-        for window, steps in zip(batch, features, strict=True):
-            yield steps[: window.tokens].numpy()  # padded steps are dropped
-
-
-def window_input(reader: Reader, window: Window, config: PatchesConfig) -> Tensor:
-    """Encoder input [3, frames_per_window, crop, crop]; a short window repeats its last frame."""
-    steps = config.frames_per_window // TUBELET
-    times = padded_frame_times(window, config.fps / TUBELET, steps)
-    return preprocess(reader.frames(times), config.crop, config.resampler)
-
-
-@torch.inference_mode()
-def encoded_batch(encoder: VJEPA21Encoder, video: Tensor, config: PatchesConfig) -> Tensor:
-    """fp16 features [B, steps, cells, D] of windows [B, 3, T, crop, crop]."""
-    side = config.crop // PATCH
-    features = encoder(video.to(config.device)).float()  # [B, N, D]
-    steps = features.unflatten(1, (-1, side * side)).flatten(0, 1)  # [B * steps, side ** 2, D]
-    pooled = pooled_grid(steps, side, config.grid)
-    return pooled.unflatten(0, (len(video), -1)).half().cpu()
-
-
-def pooled_grid(patches: Tensor, side: int, grid: int) -> Tensor:
-    """Patches [steps, side ** 2, D] averaged to grid x grid cells; 0 keeps all of them.
-
-    Sides that `grid` does not divide give cells that overlap by a row (adaptive average pooling).
-    """
-    if grid in (0, side):
-        return patches
-    maps = patches.transpose(1, 2).unflatten(2, (side, side))  # [steps, D, side, side]
-    return F.adaptive_avg_pool2d(maps, grid).flatten(2).transpose(1, 2)  # [steps, grid ** 2, D]
+            f"patches: {needed / 1e9:.1f} GB of features to write, {free / 1e9:.1f} GB free at "
+            f"{store}; free some space, or pool to a smaller patches.grid (now "
+            f"{config.grid or facts.rows} x {config.grid or facts.columns} cells)"
+        )

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from timm.layers import Mlp
 from torch import Tensor, nn
 
+RELEASE_URL = "https://dl.fbaipublicfiles.com/vjepa2/"
 PATCH = 16
 TUBELET = 2
 LAST_POSITION = 15.0  # rows and columns are rescaled to 0..15 at every resolution (Sec. 3.6)
@@ -34,22 +35,29 @@ class Variant:
     levels: tuple[int, ...]  # hierarchical layers, 0-based, tapped after the block
     file: str | None = None
     encoder_key: str | None = None
+    bytes: int | None = None  # of the file, where someone measured it
     sha256: str | None = None
+    crop: int = 384  # pixels a side it was trained for
 
     @property
     def head_dim(self) -> int:
         return self.width // self.heads
+
+    @property
+    def url(self) -> str:
+        """Where the released file is."""
+        return f"{RELEASE_URL}{self.file}"
 
 
 VARIANTS: dict[str, Variant] = {
     "vjepa2_1_vit_tiny": Variant(64, 4, 4, 256, (0, 1, 2, 3)),
     "vjepa2_1_vit_base_384": Variant(
         768, 12, 12, 3072, (2, 5, 8, 11), "vjepa2_1_vitb_dist_vitG_384.pt", "ema_encoder",
-        "848a77c33cc9e6649ed2119c9bea1e2c569bcdab9539ff3e7c02ccc2959ddf4d",
+        1_664_223_428, "848a77c33cc9e6649ed2119c9bea1e2c569bcdab9539ff3e7c02ccc2959ddf4d",
     ),
     "vjepa2_1_vit_large_384": Variant(
         1024, 24, 16, 4096, (5, 11, 17, 23), "vjepa2_1_vitl_dist_vitG_384.pt", "ema_encoder",
-        "7ea9b7cb4a75d10644a8a8d42cff9e177b10dca8f02173f0eaf2b0bed82838c6",
+        5_151_198_524, "7ea9b7cb4a75d10644a8a8d42cff9e177b10dca8f02173f0eaf2b0bed82838c6",
     ),
     "vjepa2_1_vit_giant_384": Variant(
         1408, 40, 22, 6144, (9, 19, 29, 39), "vjepa2_1_vitg_384.pt", "target_encoder",

@@ -1,4 +1,4 @@
-"""`pjepa verify` and `pjepa compare`: what runs gave."""
+"""`pjepa verify`, `pjepa compare` and `pjepa table`: what runs gave."""
 
 from __future__ import annotations
 
@@ -70,3 +70,29 @@ def compare(
         if html_file is not None:
             write_comparison_page(found, html_file)
             typer.echo(f"open {html_file}")
+
+
+@app.command()
+def table(
+    preset: Annotated[
+        str | None, typer.Option(help="Compare as this preset; by default the applied one.")
+    ] = None,
+    as_latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.")] = False,
+) -> None:
+    """Our metrics beside the paper's for the applied preset, and what is not like for like."""
+    from pjepa.config.params import check_params
+    from pjepa.config.presets import preset_names
+    from pjepa.report.paper_table import applied_preset, caveats, latex, paper_table, text_rows
+
+    with one_line_errors():
+        params = check_params()
+        name = preset or applied_preset(params, preset_names())
+        found = paper_table(name, params, paths.cell)
+    if as_latex:
+        typer.echo(latex(found))
+        return
+    header, rows = text_rows(found)
+    print_table(f"preset {name}, percent", header, rows)
+    typer.echo("\nNot like for like:" if caveats(found) else "\nLike for like.")
+    for line in caveats(found):
+        typer.echo(f"- {line}")

@@ -31,12 +31,128 @@ class DemoConfig(Section):
         return self
 
 
-class DataConfig(Section):
-    """`order: shuffled` keeps every segment and breaks the procedures (falsification)."""
+class EgoExo4DConfig(Section):
+    """Fine-grained keystep recognition, ego RGB; `path` is the folder of the `egoexo` download."""
 
-    source: Literal["demo"] = "demo"
+    path: str = "egoexo4d"
+    videos: Literal["auto", "full", "448"] = "auto"  # auto: the downscaled file where it exists
+
+
+class EgoProceLConfig(Section):
+    """EgoProceL as FACT packages it: I3D features, labels per frame, one split."""
+
+    path: str = "egoprocel"
+    # Of the shipped features. None: measured against EgoProceL's own annotations (start and end
+    # in seconds) where `path`/annotations holds them, else the extractor's 10.
+    fps: float | None = Field(None, gt=0)
+
+
+class Assembly101Config(Section):
+    """Coarse segmentation; a recording gives an assembly and a disassembly take."""
+
+    path: str = "assembly101"
+    input: Literal["tsm", "video"] = "tsm"  # the shipped TSM features, or the recordings
+    view: str = "C10119_rgb"
+    test: bool = False  # the labels of test takes are withheld: they need segments of another kind
+
+
+ArchiveSet = Literal[
+    "assembly101", "egoprocel_fact", "egoprocel_pooled", "cholec80", "m2cai16", "lemon"
+]
+
+
+class ArchiveConfig(Section):
+    """The authors' packed feature archives, as downloaded; `lemon` brings Cholec80's labels along.
+
+    `protocol: release` also chooses as the release does: on EgoProceL's test split, which then is
+    `val`, and on Cholec80's videos 33 to 40.
+    """
+
+    path: str = "pjepa_features"
+    set: ArchiveSet = "assembly101"
+    protocol: Literal["official", "release"] = "official"
+    # First tokens kept of every background segment: 1024 in the release's training, 20000 in its
+    # probes. Unlike the rest of the stream this looks at labels, of test takes too.
+    background_cap: int | None = Field(None, ge=1)
+    features: str | None = None  # another file than the public one, below `path`
+    segments: str | None = None
+
+
+class MstcnConfig(Section):
+    """`features/ groundTruth/ splits/ mapping.txt` in `path`/`dataset`; None: known by name.
+
+    Known are 50salads, gtea and breakfast; any other (FACT's custom layout) has to say its rate.
+    """
+
+    path: str = "."
+    dataset: str = "50salads"
+    fps: float | None = Field(None, gt=0)
+    time_first: bool | None = None  # features [T, D] as FACT's custom sets, or [D, T]
+    background: str | None = None  # a class name; None: the class called background, if there is
+    lookahead_s: float | None = Field(None, ge=0)  # how far ahead a shipped feature has seen
+    group: Literal["recording", "participant"] | None = None
+
+
+class FolderConfig(Section):
+    """Own videos, and one file (or a folder) of annotations: CSV, JSON, ELAN or Label Studio."""
+
+    path: str = "videos"
+    labels: str | None = "labels.csv"  # inside `path`; None: nothing is labelled
+    tier: str | None = None  # of ELAN files; None: the only one that has annotations
+    background: str | None = None
+    # shares of the labelled groups, drawn where the annotations name no split
+    val: float = Field(0.0, ge=0, lt=1)
+    test: float = Field(0.25, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def some_left(self) -> FolderConfig:
+        if self.val + self.test >= 1:
+            raise ValueError(f"val {self.val} + test {self.test} leaves nothing to train on")
+        return self
+
+
+SourceName = Literal["demo", "egoexo4d", "egoprocel", "assembly101", "archive", "mstcn", "folder"]
+FOLDED = ("mstcn",)  # cross-validated: `fold` chooses the split
+SHIPPING = ("egoprocel", "assembly101", "archive", "mstcn")  # frame features instead of videos
+
+
+class DataConfig(Section):
+    """Every source has a section of its own; `path` is relative to the data root.
+
+    `order: shuffled` keeps every segment of the demo and breaks its procedures (falsification).
+    """
+
+    source: SourceName = "demo"
     seed: int = Field(0, ge=0)
     order: Literal["procedure", "shuffled"] = "procedure"
     holdout: float = Field(0.1, gt=0, lt=1)
+    fold: int = Field(1, ge=1)  # of cross-validated sets; the others have one
+    missing: Literal["fail", "skip"] = "fail"  # takes whose video or features are not there
     workers: int = Field(2, ge=1)
     demo: DemoConfig = DemoConfig()
+    egoexo4d: EgoExo4DConfig = EgoExo4DConfig()
+    egoprocel: EgoProceLConfig = EgoProceLConfig()
+    assembly101: Assembly101Config = Assembly101Config()
+    archive: ArchiveConfig = ArchiveConfig()
+    mstcn: MstcnConfig = MstcnConfig()
+    folder: FolderConfig = FolderConfig()
+
+    @model_validator(mode="after")
+    def meaningful(self) -> DataConfig:
+        if self.order != "procedure" and self.source != "demo":
+            raise ValueError(f"order {self.order} is of the demo, the source is {self.source}")
+        if self.fold != 1 and self.source not in FOLDED:
+            raise ValueError(f"fold {self.fold}: source {self.source} has one split, fold 1")
+        return self
+
+    @property
+    def ships_features(self) -> bool:
+        """Whether the source brings frame features, so that no video is encoded."""
+        if self.source == "assembly101":
+            return self.assembly101.input == "tsm"
+        return self.source in SHIPPING
+
+    @property
+    def path(self) -> str | None:
+        """The source's folder under the data root; None for the demo, which renders itself."""
+        return None if self.source == "demo" else getattr(self, self.source).path

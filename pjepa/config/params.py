@@ -5,13 +5,15 @@ It can only stop a run, never change an artifact, so stages do not list it in `d
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from pydantic import Field, ValidationError, model_validator
 
 from pjepa.config.cells import CellsConfig
 from pjepa.config.controls import ControlsConfig
 from pjepa.config.data import DataConfig
 from pjepa.config.features import FeaturesConfig
-from pjepa.config.patches import TUBELET, PatchesConfig
+from pjepa.config.patches import PatchesConfig
 from pjepa.config.pjepa import PjepaConfig
 from pjepa.config.pooler import PoolerConfig
 from pjepa.config.probe import LinearConfig, ProbeCommonConfig
@@ -55,11 +57,25 @@ class Params(Section):
     report: ReportConfig = ReportConfig()
 
     @model_validator(mode="after")
-    def one_token_per_step(self) -> Params:
-        if abs(self.patches.fps - TUBELET * self.tokens.fps) > 1e-9:
+    def tokens_from_steps(self) -> Params:
+        if self.data.ships_features:
+            return self  # nothing is encoded
+        tubelet, per_step = self.patches.tubelet, self.pooler.per_step
+        if abs(self.patches.fps * per_step - tubelet * self.tokens.fps) > 1e-9:
             raise ValueError(
-                f"patches.fps {self.patches.fps} must be {TUBELET} x tokens.fps "
-                f"({TUBELET * self.tokens.fps}): one token per step of {TUBELET} frames"
+                f"patches.fps {self.patches.fps} must be {tubelet} x tokens.fps "
+                f"({tubelet * self.tokens.fps}) / {per_step}: {per_step} token(s) per step of "
+                f"{tubelet} frame{'s' * (tubelet > 1)} of {self.patches.backbone}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def no_machine_path(self) -> Params:
+        name = PurePath(self.patches.checkpoint)
+        if name.is_absolute() or ".." in name.parts or name.parts[:1] == ("~",):
+            raise ValueError(
+                f"patches.checkpoint {self.patches.checkpoint} is a path of one machine; put the "
+                "file into the data root and write its name (docs/backbones.md)"
             )
         return self
 

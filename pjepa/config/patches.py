@@ -8,34 +8,75 @@ from pydantic import Field, model_validator
 
 from pjepa.config.section import Section
 
-TUBELET = 2  # frames per temporal step of V-JEPA
+TIMM = "timm:"  # `timm:NAME` is an image model that reads frame by frame
+VJEPA_PATCH = 16  # pixels a side; facts/vjepa21.md, Sec. 1
+
+
+def tubelet_of(backbone: str) -> int:
+    """Frames per time step: 2 for V-JEPA, 1 for an image model."""
+    return 1 if backbone.startswith(TIMM) else 2
 
 
 class PatchesConfig(Section):
-    """`checkpoint: random` means seeded random weights; `grid: 0` keeps every patch."""
+    """`checkpoint: random` means seeded random weights, `official` the backbone's released file;
+    `crop: 0` is the backbone's own input size; `grid: 0` keeps every patch.
+    """
 
     backbone: str = "vjepa2_1_vit_giant_384"
-    checkpoint: str = "random"
+    checkpoint: str = "official"
     seed: int = Field(0, ge=0)
     fps: float = Field(8.0, gt=0)
-    frames_per_window: int = Field(64, ge=2)
-    crop: int = Field(384, ge=16)
+    frames_per_window: int = Field(64, ge=1)
+    crop: int = Field(0, ge=0)
     resampler: Literal["cv2", "antialias"] = "cv2"
+    view: Literal["center", "first", "middle", "last"] = "center"  # others keep the short side
     window_scope: Literal["segment", "take"] = "segment"
+    window_mode: Literal["block", "trailing"] = "block"  # trailing: a window ends with its tokens
+    window_stride: int = Field(1, ge=1)  # tokens kept of a trailing window
+    reader: Literal["auto", "decord", "pyav"] = "auto"
+    on_error: Literal["fail", "skip"] = "fail"  # skip: takes that cannot be read are left out
     grid: int = Field(0, ge=0)
     batch_windows: int = Field(4, ge=1)
+    executor: Literal["local", "ray"] = "local"
     workers: int = Field(1, ge=1)
     threads: int = Field(1, ge=1)
     device: str = "cpu"
+    precision: Literal["fp32", "bf16"] = "fp32"  # bf16: autocast, features stay fp16 on disk
+    compile: bool = False
+
+    @property
+    def tubelet(self) -> int:
+        """Frames per time step of the backbone."""
+        return tubelet_of(self.backbone)
+
+    @property
+    def tokens_fps(self) -> float:
+        """Time steps per second."""
+        return self.fps / self.tubelet
+
+    @property
+    def steps(self) -> int:
+        """Time steps in a window."""
+        return self.frames_per_window // self.tubelet
 
     @model_validator(mode="after")
     def whole_steps(self) -> PatchesConfig:
-        if self.frames_per_window % TUBELET:
+        if self.frames_per_window % self.tubelet:
             raise ValueError(
-                f"frames_per_window {self.frames_per_window} is not a multiple of {TUBELET}"
+                f"frames_per_window {self.frames_per_window} is not a multiple of {self.tubelet}, "
+                f"the frames in one time step of {self.backbone}"
             )
-        if self.crop % 16:
-            raise ValueError(f"crop {self.crop} is not a multiple of the patch size 16")
-        if self.grid > self.crop // 16:
-            raise ValueError(f"grid {self.grid} is finer than the {self.crop // 16} patches a side")
+        if self.window_stride > self.steps:
+            raise ValueError(
+                f"window_stride {self.window_stride} is longer than a window of {self.steps} steps"
+            )
+        if self.backbone.startswith(TIMM) and self.view != "center":
+            raise ValueError(f"view {self.view} is V-JEPA's; timm models crop as timm does")
+        if self.backbone.startswith(TIMM) or not self.crop:
+            return self  # only the model knows its grid; the loader checks it
+        if self.crop % VJEPA_PATCH:
+            raise ValueError(f"crop {self.crop} is not a multiple of the patch size {VJEPA_PATCH}")
+        side = self.crop // VJEPA_PATCH
+        if self.grid > side:
+            raise ValueError(f"grid {self.grid} is finer than the {side} patches a side")
         return self

@@ -34,6 +34,11 @@ def preset_names(folder: Path = PRESETS) -> list[str]:
 
 def preset_text(name: str, keep: Sequence[str] = (), folder: Path = PRESETS) -> str:
     """params.yaml for a preset; the sections in `keep` are those of the present file."""
+    return params_text(preset_values(name, keep, folder))
+
+
+def preset_values(name: str, keep: Sequence[str] = (), folder: Path = PRESETS) -> Params:
+    """The defaults, what a preset changes, and the sections of the present file in `keep`."""
     known = preset_names(folder)
     if name not in known:
         close = get_close_matches(name, known, n=1)
@@ -42,12 +47,11 @@ def preset_text(name: str, keep: Sequence[str] = (), folder: Path = PRESETS) -> 
     path = folder / f"{name}.yaml"
     changes = {**read_params(path), **_kept_sections(keep)}
     try:
-        values = Params.model_validate(changes)
+        return Params.model_validate(changes)
     except ValidationError as error:
         fault = one_line(error, Params).removeprefix(f"{PARAMS}: ")
         place = f"{path} with the kept sections" if keep else f"{path}"
         raise InputError(f"{place}: {fault}") from None
-    return params_text(values)
 
 
 def params_text(values: Params) -> str:

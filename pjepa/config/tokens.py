@@ -23,3 +23,5 @@ class TokensConfig(Section):
     dtype: Literal["float16", "float32"] = "float16"
     gaps: Gaps = "keep"  # drop: the take is its annotated segments laid end to end (Sec. 3.1)
     overlap: Overlap = "clip"  # end where the next begins; duplicate: a token for each (release)
+    threads: int = Field(1, ge=1)  # of an action pooler
+    device: str = "cpu"

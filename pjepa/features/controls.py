@@ -102,7 +102,10 @@ def control_provenance(name: str, upstream: Provenance, longest_segment_s: float
     if name not in _NEED_SEGMENTS:
         return upstream
     seen = upstream.with_segments(longest_segment_s)
-    return seen.model_copy(update={"whole_take": True}) if name == "time" else seen
+    if name != "time":
+        return seen
+    no_labels = {"train_labels": False, "label_folds": 0, "selection_labels": "none"}
+    return seen.model_copy(update={"whole_take": True, **no_labels})  # it reads no feature
 
 
 def control_info(name: str, stream: StreamInfo, width: int, longest_segment_s: float) -> StreamInfo:

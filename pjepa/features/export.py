@@ -26,6 +26,5 @@ def write_representation(
 ) -> None:
     """Writes `represent` of every take, one row group each."""
     with StreamWriter(path, info, dtype) as writer:
-        for take_id in track(stream.takes, what, unit="take"):
-            take = stream.read(take_id)
+        for take in track(stream.read_many(), what, total=len(stream.takes), unit="take"):
             writer.write(take.with_features(represent(take)))

@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -35,6 +36,13 @@ from pjepa.model.layout import Layout
 CHUNK = 256  # queries handled together by the public way
 
 
+class Attends(Protocol):
+    """What a layer needs of a batch: attention of its q, k, v [N, heads, d_h], in one step."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The result [N, heads, d_h]."""
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Takes and block ids [N] of a packed batch; what a way of computing needs is made on demand.
@@ -44,6 +52,10 @@ class Plan:
 
     take_lengths: tuple[int, ...]
     block: Tensor
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """`attend` along this plan."""
+        return attend(q, k, v, self)
 
     @cached_property
     def ends(self) -> list[int]:

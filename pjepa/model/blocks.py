@@ -7,7 +7,7 @@ from timm.layers import Mlp
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pjepa.model.attention import Plan, attend
+from pjepa.model.attention import Attends, Plan
 from pjepa.model.rope import RopeTable, rotate
 
 
@@ -20,10 +20,10 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, table: RopeTable, plan: Plan) -> Tensor:
+    def forward(self, x: Tensor, table: RopeTable, plan: Attends) -> Tensor:
         qkv = self.qkv(x).unflatten(-1, (3, self.heads, -1))  # [N, 3, heads, d_h]
         q, k = rotate(qkv[:, :2], table).unbind(1)
-        out = attend(q, k, qkv[:, 2], plan)  # [N, heads, d_h]
+        out = plan.attend(q, k, qkv[:, 2])  # [N, heads, d_h]
         return self.proj(out.flatten(-2))
 
 
@@ -38,7 +38,7 @@ class Block(nn.Module):
         self.mlp = Mlp(width, int(width * mlp_ratio))
         self.drop = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, table: RopeTable, plan: Plan) -> Tensor:
+    def forward(self, x: Tensor, table: RopeTable, plan: Attends) -> Tensor:
         x = x + self.drop(self.attn(self.norm1(x), table, plan))
         return x + self.drop(self.mlp(self.norm2(x)))
 

@@ -65,8 +65,29 @@ def take_mean(x: Tensor, layout: Layout) -> Tensor:
     return torch.cat([part.mean(dim=0, keepdim=True).expand_as(part) for part in parts])
 
 
-def visible_style(x: Tensor, layout: Layout, block: Tensor, style: Style, look: float) -> Tensor:
-    """The estimated style [N, D] from all tokens up to the end of each token's block."""
+@dataclass(frozen=True)
+class Seen:
+    """What a take's earlier tokens tell of its style: their sum along the axes, and their number.
+
+    In double precision, so that a stream of any length adds up as a whole take does.
+    """
+
+    total: Tensor  # [K] float64
+    count: int
+
+    def after(self, x: Tensor, style: Style) -> Seen:
+        """With the standardised tokens x [n, D] that follow."""
+        more = (x @ style.read).double().sum(dim=0)
+        return Seen(self.total + more, self.count + len(x))
+
+
+def visible_style(
+    x: Tensor, layout: Layout, block: Tensor, style: Style, look: float, seen: Seen | None = None
+) -> Tensor:
+    """The estimated style [N, D] from all tokens up to the end of each token's block.
+
+    `seen` are tokens of the take before these, of which there is then one only.
+    """
     estimates = []
     first = 0
     for length in layout.take_lengths:
@@ -74,7 +95,11 @@ def visible_style(x: Tensor, layout: Layout, block: Tensor, style: Style, look: 
         ids = block[first : first + length].contiguous()
         count = torch.searchsorted(ids, ids, right=True)[:, None]  # [T, 1] visible tokens
         if length:
-            mean = part.cumsum(dim=0)[count[:, 0] - 1] / count
+            total = part.cumsum(dim=0)[count[:, 0] - 1]
+            if seen is not None:
+                total = (total.double() + seen.total).to(total.dtype)
+                count = count + seen.count
+            mean = total / count
             estimates.append(mean * style.strength / (style.strength + look / count))
         first += length
     return torch.cat(estimates) @ style.write if estimates else torch.zeros_like(x)

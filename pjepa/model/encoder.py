@@ -7,28 +7,33 @@ The student and the teacher are this module; at inference it is all that remains
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from pjepa.errors import InputError
 from pjepa.model.attention import attention_plan
 from pjepa.model.blocks import Block, Stack
-from pjepa.model.centering import Style, take_mean, visible_style
+from pjepa.model.card import model_card
+from pjepa.model.centering import Seen, Style, take_mean, visible_style
 from pjepa.model.layout import Layout, layout_of_segments
 from pjepa.model.rope import Rope, rope_table
 from pjepa.runs import runs
 from pjepa.streams.found import FoundConfig, FoundParameters
 from pjepa.streams.rule import SegmentRule, take_segments
 from pjepa.streams.segments import attention_segments
-from pjepa.work import whole_file, write_json
+from pjepa.work import read_json, whole_file, write_json
+
+if TYPE_CHECKING:
+    from pjepa.features.stream import EncoderStream
 
 
 class EncoderConfig(BaseModel):
@@ -107,18 +112,29 @@ class ProcedureEncoder(nn.Module):
         x = self.drop(self.proj(self.normalised(x, layout, block)))  # [N, d]
         return self.norm(self.blocks.run(x, table, plan))
 
-    def normalised(self, x: Tensor, layout: Layout, block: Tensor) -> Tensor:
-        """x after `input_norm`; statistics of a take come from visible tokens only."""
+    def normalised(
+        self, x: Tensor, layout: Layout, block: Tensor, seen: Seen | None = None
+    ) -> Tensor:
+        """x after `input_norm`; statistics of a take come from visible tokens only.
+
+        `seen` tells of tokens that were visible before x (a stream's past).
+        """
         kind = self.config.input_norm
-        if kind == "none":
-            return x
-        x = (x - self.mean) / self.std
+        x = self.standardised(x)
         if kind == "take_center":
             return x - take_mean(x, layout)
         if kind == "causal_center":
-            style = Style(self.style_read, self.style_write, self.style_strength)
-            return x - visible_style(x, layout, block, style, self.config.style_look)
+            return x - visible_style(x, layout, block, self.style, self.config.style_look, seen)
         return x
+
+    def standardised(self, x: Tensor) -> Tensor:
+        """x in units of the training tokens' spread, unless `input_norm` is none."""
+        return x if self.config.input_norm == "none" else (x - self.mean) / self.std
+
+    @property
+    def style(self) -> Style:
+        """What `causal_center` knows of takes."""
+        return Style(self.style_read, self.style_write, self.style_strength)
 
     def segment_rule(self) -> SegmentRule:
         """Where c(i) comes from, with what was measured for it."""
@@ -169,22 +185,50 @@ class ProcedureEncoder(nn.Module):
         _, lengths = runs(self.segments(x.float().cpu().numpy()))
         return [int(length) for length in lengths]
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Writes model.safetensors and config.json."""
+    def stream(
+        self, horizon: int | None = None, segments: SegmentRule | None = None
+    ) -> EncoderStream:
+        """Exact incremental encoding of one take: see `EncoderStream`.
+
+        `horizon`: tokens kept from before the present block, all by default. `segments`: another
+        rule than the one this encoder was trained with.
+        """
+        from pjepa.features.stream import EncoderStream
+
+        return EncoderStream(self, horizon, segments)
+
+    def save_pretrained(self, folder: str | Path, card: str | None = None) -> None:
+        """Writes model.safetensors, config.json and README.md, the model card.
+
+        Without a `card` it holds what the architecture tells; `pjepa publish` adds data and scores.
+        """
         folder = Path(folder)
         with whole_file(folder / "model.safetensors") as partial:
             save_file({k: v.contiguous().cpu() for k, v in self.state_dict().items()}, partial)
         write_json(folder / "config.json", self.config.model_dump())
+        with whole_file(folder / "README.md") as partial:
+            partial.write_text(card or model_card(self.config), encoding="utf-8")
+
+    def push_to_hub(
+        self, repo: str, card: str | None = None, private: bool = True, token: str | None = None
+    ) -> str:
+        """Uploads what `save_pretrained` writes as one commit; returns the address of the model."""
+        from pjepa.model.hub import upload_folder
+
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder, card)
+            return upload_folder(Path(folder), repo, private, token)
 
     @classmethod
     def from_pretrained(cls, name: str | Path, device: str = "cpu") -> ProcedureEncoder:
         """Loads a folder written by `save_pretrained`, or a hub id."""
         folder = Path(name)
         if not folder.is_dir():
-            folder = _hub_folder(str(name))
-        config = EncoderConfig.model_validate(json.loads((folder / "config.json").read_text()))
-        encoder = cls(config)
-        encoder.load_state_dict(load_file(folder / "model.safetensors"))
+            from pjepa.model.hub import downloaded_folder
+
+            folder = downloaded_folder(str(name))
+        encoder = cls(_read_config(folder / "config.json"))
+        encoder.load_state_dict(_read_weights(folder / "model.safetensors", encoder.state_dict()))
         return encoder.to(device).eval()
 
     @classmethod
@@ -200,14 +244,25 @@ class ProcedureEncoder(nn.Module):
         return load_release(source, architecture, device)
 
 
-def _hub_folder(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-
+def _read_config(path: Path) -> EncoderConfig:
     try:
-        found = snapshot_download(name, allow_patterns=["model.safetensors", "config.json"])
-    except Exception as error:
+        return EncoderConfig.model_validate(read_json(path))
+    except ValidationError as error:
+        fault = error.errors()[0]
+        place = ".".join(map(str, fault["loc"]))
         raise InputError(
-            f"{name}: neither a folder with model.safetensors and config.json nor a model that "
-            f"can be fetched from the hub ({type(error).__name__})"
+            f"{path}: {place}: {fault['msg']}; not an encoder of this version"
         ) from None
-    return Path(found)
+
+
+def _read_weights(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a file, which must be those of its config."""
+    try:
+        state = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: no safetensors file ({error})") from None
+    for name, tensor in expected.items():
+        found = tuple(state[name].shape) if name in state else "nothing"
+        if found != tuple(tensor.shape):
+            raise InputError(f"{path}: {name}: expected {tuple(tensor.shape)}, found {found}")
+    return state

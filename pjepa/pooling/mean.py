@@ -1,9 +1,16 @@
 """From the patches of one step to one token, with nothing to train (paper Sec. 3.1, mean-pool)."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pjepa.pooling.facts import CONFIG, PoolerFacts
+from pjepa.work import read_json
 
 Cells = Literal["average", "concat"]
 
@@ -27,3 +34,28 @@ def pool(
 def pooled_width(cell_count: int, width: int, cells: Cells) -> int:
     """Width of the tokens `pool` gives."""
     return cell_count * width if cells == "concat" else width
+
+
+@dataclass(frozen=True)
+class MeanPooler:
+    """Mean pooling behind the interface of every pooler (`pjepa.pooling.Pooler`)."""
+
+    facts: PoolerFacts
+    cells: Cells
+
+    @classmethod
+    def read(cls, folder: Path, facts: PoolerFacts) -> MeanPooler:
+        return cls(facts, read_json(folder / CONFIG)["cells"])
+
+    def tokens(
+        self,
+        patches: NDArray[np.floating],
+        boundaries: NDArray[np.float64] | None = None,
+        take_id: str | None = None,
+    ) -> NDArray[np.float32]:
+        """Tokens [steps, D]; neither segments nor labels matter."""
+        return pool(patches, self.cells)
+
+    def window_tokens(self, patches: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Tokens [n, D] of any number of steps."""
+        return pool(patches, self.cells)

@@ -21,7 +21,7 @@ from pjepa.errors import InputError
 from pjepa.metrics.segmentation import combined_score, scores, take_statistics
 from pjepa.probes.temporal import TemporalProbe
 from pjepa.training.saver import Saver
-from pjepa.training.schedule import learning_rate
+from pjepa.training.schedule import cosine_rate, learning_rate
 
 ORDER, STEP = 0, 1  # what a random stream is for
 Tick = Callable[[int, str, bool], None]  # epochs done now, a note, whether an earlier run did them
@@ -167,8 +167,8 @@ def epoch_rate(config: TrainedConfig, epoch: int) -> float:
     if config.schedule == "step":
         return learning_rate(config.lr, epoch, 0, config.milestones, config.gamma, 0)
     length = max(config.epochs - config.constant_epochs, 1)
-    turn = math.pi * max(epoch - config.constant_epochs, 0) / length
-    return config.lr_min + (config.lr - config.lr_min) * (1 + math.cos(turn)) / 2
+    done = max(epoch - config.constant_epochs, 0)
+    return cosine_rate(config.lr, config.lr_min, done, length)
 
 
 def take_seed(seed: int, epoch: int, take_id: str) -> int:

@@ -160,7 +160,10 @@ def given_markdown(cells: Sequence[Cell]) -> str:
 
 
 def _labels_used(provenance: Provenance) -> str:
-    used = ["train"] if provenance.train_labels else []
+    used = []
+    if provenance.train_labels:
+        blind = f" ({provenance.label_folds} folds: train tokens are blind to their own)"
+        used.append("train" + (blind if provenance.label_folds else ""))
     if provenance.selection_labels != "none":
         used.append(f"selection on {provenance.selection_labels}")
     return ", ".join(used) or "none"

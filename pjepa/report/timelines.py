@@ -80,13 +80,25 @@ def draw_timeline(
         accuracy = take_accuracy(track.cell, take, variant=0)
         found = track.predictions[take].predicted
         strips.append(Strip(f"{track.name}  {accuracy:.0f} %", found))
+    draw_strips(strips, first.times, first.step_s, classes, title, path)
+
+
+def draw_strips(
+    strips: Sequence[Strip],
+    times: np.ndarray,
+    step_s: float,
+    classes: Classes,
+    title: str,
+    path: Path,
+) -> None:
+    """One picture of strips [T] over times [T], with a legend of the classes that occur."""
     labels = shown_labels(strips, classes.background)
     rows = -(-len(labels) // LEGEND_COLUMNS)
     with house_style():
         figure = Figure(figsize=(11, 0.9 + 0.5 * len(strips) + 0.22 * rows), layout="constrained")
         panels = figure.subplots(len(strips), 1, sharex=True, squeeze=False).ravel()
         for panel, strip in zip(panels, strips, strict=True):
-            draw_strip(panel, strip, first.times, first.step_s, classes.background)
+            draw_strip(panel, strip, times, step_s, classes.background)
         panels[0].set_title(title, loc="left", fontsize=10)
         panels[-1].set_xlabel("seconds")
         panels[-1].tick_params(axis="x", length=3, color="#888888")

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from pjepa.errors import InputError
 from pjepa.progress import track
-from pjepa.streams.store import StreamReader
+from pjepa.streams.schema import feature_type
+from pjepa.streams.store import StreamReader, Take
 from pjepa.work import whole_file
 
 
@@ -20,29 +21,30 @@ def arrow_copy(stream: StreamReader, takes: Iterable[str], path: Path) -> pa.Mem
     Non-finite features are named here, once, not met in the middle of training.
     """
     if not path.exists():
-        kind = pa.float16() if stream.dtype == "float16" else pa.float32()
-        schema = pa.schema([("feature", pa.list_(kind, stream.info.width))])
+        kind = feature_type(stream.info.width, stream.dtype)
+        schema = pa.schema([pa.field("feature", kind, nullable=False)])
+        wanted = list(takes)
         with (
             whole_file(path) as partial,
             pa.OSFile(str(partial), "wb") as sink,
             pa.ipc.new_file(sink, schema) as writer,
         ):
-            for take_id in track(list(takes), "copy for training", unit="take"):
-                flat = pa.array(_finite_features(stream, take_id).reshape(-1))
-                column = pa.FixedSizeListArray.from_arrays(flat, stream.info.width)
+            read = stream.read_many(wanted)
+            for take in track(read, "copy for training", total=len(wanted), unit="take"):
+                flat = pa.array(_finite_features(stream, take).reshape(-1))
+                column = pa.FixedSizeListArray.from_arrays(flat, type=kind)
                 writer.write_batch(pa.record_batch([column], schema=schema))
     return pa.memory_map(str(path))
 
 
-def _finite_features(stream: StreamReader, take_id: str) -> np.ndarray:
+def _finite_features(stream: StreamReader, take: Take) -> np.ndarray:
     """[T, D] at the stream's precision."""
-    features = stream.read(take_id).features
-    if not np.isfinite(features).all():
+    if not np.isfinite(take.features).all():
         raise InputError(
-            f"{stream.path}: take {take_id} has features that are not finite; "
+            f"{stream.path}: take {take.take_id} has features that are not finite; "
             "extract it again or leave it out"
         )
-    return features.astype(stream.dtype)
+    return take.features.astype(stream.dtype)
 
 
 def copied_features(source: pa.MemoryMappedFile) -> Iterator[np.ndarray]:

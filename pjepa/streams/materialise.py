@@ -8,59 +8,62 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pjepa.backbones.store import PatchInfo, read_patches, take_file_name
-from pjepa.config.patches import TUBELET
+from pjepa.backbones.store import read_patches, take_file_name
 from pjepa.config.tokens import TokensConfig
 from pjepa.errors import InputError
-from pjepa.pooling.mean import Cells, pool
+from pjepa.pooling import Pooler
+from pjepa.pooling.facts import PoolerFacts
 from pjepa.streams.placement import Placement, in_time_order
-from pjepa.streams.schema import Provenance, StreamInfo
+from pjepa.streams.schema import Boundaries, PoolerInfo, Provenance, StreamInfo
 from pjepa.streams.segments import token_offsets
 from pjepa.streams.store import Take
 from pjepa.takes.manifest import VideoRow
 from pjepa.video.sampling import token_count, token_times
 
 
-def stream_info(
-    patches: PatchInfo, width: int, train_labels: bool, config: TokensConfig
-) -> StreamInfo:
+def stream_info(pooler: PoolerFacts, config: TokensConfig) -> StreamInfo:
     """File-level facts of a stream of pooled backbone features.
 
-    A token sees to the end of its window: all but its own step lie ahead of the first one. Which
-    tokens there are follows from annotations where gaps are dropped or overlaps repeated.
+    A token sees to the end of its windows, the backbone's and the pooler's. Which tokens there are
+    follows from annotations where gaps are dropped or overlaps repeated.
     """
-    steps = patches.frames_per_window // TUBELET
+    patches = pooler.patches
     chosen = config.gaps == "drop" or config.overlap == "duplicate"
-    boundaries = "annotated" if chosen or patches.window_scope == "segment" else "none"
+    boundaries: Boundaries = "annotated" if chosen or pooler.knows_boundaries else "none"
     return StreamInfo(
         source=f"{patches.backbone} ({patches.weights_id})",
-        fps=patches.tokens_fps,
-        width=width,
+        fps=patches.tokens_fps * pooler.per_step,
+        width=pooler.width,
         provenance=Provenance(
-            train_labels=train_labels,
+            train_labels=pooler.train_labels,
+            label_folds=pooler.folds,
+            selection_labels="holdout" if pooler.selection_labels == "holdout" else "none",
             boundaries_train=boundaries,
             boundaries_test=boundaries,
-            lookahead_s=steps / patches.tokens_fps,
-            inside_segments=patches.window_scope == "segment",
+            lookahead_s=pooler.lookahead_steps / patches.tokens_fps,
+            inside_segments=pooler.inside_segments,
         ),
+        pooler=PoolerInfo(kind=pooler.kind, sha256=pooler.sha256, supervised=pooler.train_labels),
     )
 
 
 def materialised_takes(
     rows: list[VideoRow],
     placements: Mapping[str, Placement],
+    boundaries: Mapping[str, np.ndarray],
     folder: Path,
     fps: float,
-    cells: Cells,
+    pooler: Pooler,
 ) -> Iterator[Take]:
     """Every take's tokens, in the order of `videos.parquet`; times are those of the video."""
     for row in rows:
         stored = read_patches(folder / take_file_name(row.take_id))
-        features = pool(stored.patches, cells)  # [steps, D]
-        if len(features) != token_count(row.duration_s, fps):
+        features = pooler.tokens(stored.patches, boundaries.get(row.take_id), row.take_id)  # [T, D]
+        expected = token_count(row.duration_s, fps)
+        if not expected <= len(features) < expected + pooler.facts.per_step:
             raise InputError(
-                f"take {row.take_id}: {len(features)} steps of patches, expected "
-                f"{token_count(row.duration_s, fps)} at {fps} tokens/s; run `dvc repro patches`"
+                f"take {row.take_id}: {len(features)} tokens from its patches, expected "
+                f"{expected} at {fps} tokens/s; run `dvc repro patches`"
             )
         placed = placements[row.take_id]
         times = token_times(len(features), fps)[placed.step]

@@ -22,19 +22,27 @@ from pjepa.video.sampling import TIME_TOLERANCE, token_count, token_segments, to
 class Placement:
     """The tokens of a take in order; with `gaps: drop` or `overlap: duplicate` times may jump."""
 
-    step: np.ndarray  # [T] which step of the take's patches
+    step: np.ndarray  # [T] which step of the take: of its patches, or of its shipped features
     segment: np.ndarray  # [T] c(i), -1 in a gap
     swallowed: tuple[str, ...] = ()  # segments that overlap leaves nothing of
     without_token: int = 0  # segments between two tokens or past the end
     uncovered: int = 0  # tokens in an annotated segment that was ended early
 
 
+def grid_times(rows: list[VideoRow], fps: float) -> dict[str, np.ndarray]:
+    """Times [steps] of every take that is encoded from its video: a regular grid."""
+    return {row.take_id: token_times(token_count(row.duration_s, fps), fps) for row in rows}
+
+
 def placed_takes(
-    rows: list[VideoRow], boundaries: Mapping[str, np.ndarray], config: TokensConfig
+    times: Mapping[str, np.ndarray], boundaries: Mapping[str, np.ndarray], config: TokensConfig
 ) -> dict[str, Placement]:
-    """The placement of every take; says what the annotations lost on the way."""
+    """The placement of every take, whose steps stand at `times`; says what annotations lost."""
     none = np.zeros((0, 2))
-    placed = {row.take_id: place(row, boundaries.get(row.take_id, none), config) for row in rows}
+    placed = {
+        take_id: place(take_id, steps, boundaries.get(take_id, none), config)
+        for take_id, steps in times.items()
+    }
     for take_id, found in placed.items():
         if found.swallowed:
             say(
@@ -55,10 +63,14 @@ def placed_takes(
     return placed
 
 
-def place(row: VideoRow, boundaries: np.ndarray, config: TokensConfig) -> Placement:
-    """The tokens of one take whose segments [S, 2] may be unsorted, overlap or leave gaps."""
-    name = f"take {row.take_id}"
-    times = token_times(token_count(row.duration_s, config.fps), config.fps)
+def place(
+    take_id: str, times: np.ndarray, boundaries: np.ndarray, config: TokensConfig
+) -> Placement:
+    """The tokens of one take whose segments [S, 2] may be unsorted, overlap or leave gaps.
+
+    Its steps stand at `times` [steps], which increase and need not be regular.
+    """
+    name = f"take {take_id}"
     limits = in_time_order(_checked(boundaries, name))
     if config.overlap == "fail":
         _refuse_overlap(limits, name)

@@ -41,7 +41,8 @@ def take_segments(
         if annotated is None or not (annotated >= 0).any():
             raise InputError(
                 f"{name}: no annotated segments, and in a single one every token would see the "
-                "whole take; use pjepa.attention=block_causal pjepa.segments=fixed"
+                "whole take; annotate it, or use pjepa.attention=block_causal pjepa.segments=fixed "
+                "(or pjepa.segments=found)"
             )
         return attention_segments(annotated)
     if rule.kind == "fixed":

@@ -31,6 +31,9 @@ class Provenance(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     train_labels: bool = False
+    label_folds: int = (
+        0  # of train_labels: train tokens come from models blind to their own, if > 0
+    )
     selection_labels: SelectionLabels = "none"
     boundaries_train: Boundaries = "none"
     boundaries_test: Boundaries = "none"
@@ -62,6 +65,16 @@ class Provenance(BaseModel):
         return self.with_boundaries("annotated").model_copy(update={"lookahead_s": ahead})
 
 
+class PoolerInfo(BaseModel):
+    """Which pooler made the tokens; `sha256` is over all its files."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: str
+    sha256: str
+    supervised: bool
+
+
 class StreamInfo(BaseModel):
     """File-level facts: what the features are, at which rate, and where they come from."""
 
@@ -72,20 +85,26 @@ class StreamInfo(BaseModel):
     fps: float
     width: int
     provenance: Provenance = Provenance()
+    pooler: PoolerInfo | None = None  # None: the features came without patches
 
     def metadata(self) -> dict[bytes, bytes]:
         """Parquet key-value metadata, byte-stable."""
         return {b"pjepa": json.dumps(self.model_dump(), sort_keys=True).encode()}
 
 
+def feature_type(width: int, dtype: str) -> pa.DataType:
+    """A list of `width` numbers, none of them missing: Parquet then decodes faster."""
+    value = pa.float16() if dtype == "float16" else pa.float32()
+    return pa.list_(pa.field("element", value, nullable=False), width)
+
+
 def stream_schema(info: StreamInfo, dtype: str) -> pa.Schema:
     """The Arrow schema of a stream of `info.width` channels."""
-    value = pa.float16() if dtype == "float16" else pa.float32()
     fields = [
         ("take_id", pa.string()),
         ("time_s", pa.float64()),
         ("segment", pa.int32()),
         ("offset", pa.int32()),
-        ("feature", pa.list_(value, info.width)),
+        pa.field("feature", feature_type(info.width, dtype), nullable=False),
     ]
     return pa.schema(fields, metadata=info.metadata())

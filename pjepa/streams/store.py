@@ -1,8 +1,17 @@
-"""Reading and writing token streams: one row group per take, one sequential read per take."""
+"""Reading and writing token streams: one row group per take, one sequential read per take.
+
+A stream is one Parquet file, or a folder of parts of at most 2 GB under the same name
+(`stream.parquet/part-00000.parquet`, ...): writer and reader are the same for both, and a part is
+a stream of its own.
+"""
 
 from __future__ import annotations
 
 import json
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -13,8 +22,10 @@ import pyarrow.parquet as pq
 
 from pjepa.errors import InputError
 from pjepa.streams.schema import LABELS, StreamInfo, stream_schema
-from pjepa.work import whole_file
+from pjepa.work import whole_either, whole_file
 
+PART_BYTES = 2 * 1024**3  # of features; a take is never split, so a longer one is a part alone
+DECODERS = 2  # threads that decode; takes come back in order, whatever their number
 _PLACE = ("time_s", "segment", "offset")
 
 
@@ -34,47 +45,75 @@ class Take:
 
 
 class StreamWriter:
-    """Writes takes one by one; the file appears under its name only when all are written."""
+    """Writes takes one by one; the stream appears under its name only when all are written."""
 
-    def __init__(self, path: Path, info: StreamInfo, dtype: str = "float16") -> None:
+    def __init__(
+        self, path: Path, info: StreamInfo, dtype: str = "float16", part_bytes: int = PART_BYTES
+    ) -> None:
         self.info, self.schema = info, stream_schema(info, dtype)
         self.dtype = np.float16 if dtype == "float16" else np.float32
-        self.whole = whole_file(path)
+        self.part_bytes, self.bytes, self.parts = part_bytes, 0, 1
+        self.whole = whole_either(path)
 
     def __enter__(self) -> StreamWriter:
-        # Dictionary pages and compression cost time and save 8 % on fp16 features.
-        self.writer = pq.ParquetWriter(
-            self.whole.__enter__(),
-            self.schema,
-            compression={"feature.list.element": "none"},
-            use_dictionary=["take_id"],
-            write_statistics=["take_id", "time_s", "segment"],
-        )
+        self.partial = self.whole.__enter__()
+        self.writer = self._open(self.partial)
         return self
 
     def write(self, take: Take) -> None:
         """Appends one take as one row group."""
-        features = np.ascontiguousarray(take.features, dtype=self.dtype)
-        if features.shape != (len(take.times), self.info.width):
-            raise InputError(
-                f"take {take.take_id}: features are {features.shape}, "
-                f"expected {(len(take.times), self.info.width)}"
-            )
-        if not np.isfinite(features).all():
-            raise InputError(
-                f"take {take.take_id}: features are not finite as {features.dtype}; "
-                "check the backbone or use dtype float32"
-            )
-        column = pa.FixedSizeListArray.from_arrays(pa.array(features.reshape(-1)), self.info.width)
+        features = self._checked(take)
+        if self.bytes and self.bytes + features.nbytes > self.part_bytes:
+            self._next_part()
+        self.bytes += features.nbytes
+        kind = self.schema.field("feature").type
         columns = [
             pa.array([take.take_id] * len(take.times)),
             pa.array(np.asarray(take.times, np.float64)),
             pa.array(np.asarray(take.segment, np.int32)),
             pa.array(np.asarray(take.offset, np.int32)),
-            column,
+            pa.FixedSizeListArray.from_arrays(pa.array(features.reshape(-1)), type=kind),
         ]
         table = pa.Table.from_arrays(columns, schema=self.schema)
-        self.writer.write_table(table, row_group_size=max(1, len(take.times)))
+        self.writer.write_table(table, row_group_size=len(take.times))
+
+    def _checked(self, take: Take) -> np.ndarray:
+        """The take's features [T, D] as they are stored."""
+        with np.errstate(over="ignore"):  # what overflows is named below
+            features = np.ascontiguousarray(take.features, dtype=self.dtype)
+        if features.shape != (len(take.times), self.info.width):
+            raise InputError(
+                f"take {take.take_id}: features are {features.shape}, "
+                f"expected {(len(take.times), self.info.width)}"
+            )
+        if not len(features):
+            raise InputError(f"take {take.take_id}: no token; leave the take out")
+        if not np.isfinite(features).all():
+            raise InputError(
+                f"take {take.take_id}: features are not finite as {features.dtype}; "
+                "check the backbone or use dtype float32"
+            )
+        return features
+
+    def _open(self, path: Path) -> pq.ParquetWriter:
+        # Dictionary pages and compression cost time and save 8 % on fp16 features.
+        return pq.ParquetWriter(
+            path,
+            self.schema,
+            compression={"feature.list.element": "none"},
+            use_dictionary=["take_id"],
+            write_statistics=["take_id", "time_s", "segment"],
+        )
+
+    def _next_part(self) -> None:
+        """Closes the part; with the second one the stream becomes a folder."""
+        self.writer.close()
+        if self.parts == 1:
+            first = self.partial.rename(self.partial.with_name(f".first{self.partial.name}"))
+            self.partial.mkdir()
+            first.rename(self.partial / _part(0))
+        self.writer = self._open(self.partial / _part(self.parts))
+        self.parts, self.bytes = self.parts + 1, 0
 
     def __exit__(
         self,
@@ -86,33 +125,45 @@ class StreamWriter:
         self.whole.__exit__(kind, error, trace)
 
 
+def _part(number: int) -> str:
+    return f"part-{number:05d}.parquet"
+
+
 class StreamReader:
     """Random access to the takes of a stream: one take is one row group."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            self.file = pq.ParquetFile(path)
-        except FileNotFoundError:
-            raise InputError(f"{path}: no such stream; run the stage that writes it") from None
-        metadata = self.file.schema_arrow.metadata or {}
-        if b"pjepa" not in metadata:
-            raise InputError(f"{path}: not a token stream (no pjepa metadata)")
         self.path = path
-        self.info = StreamInfo.model_validate(json.loads(metadata[b"pjepa"]))
-        groups = self.file.metadata
-        self.takes: list[str] = [
-            groups.row_group(index).column(0).statistics.min
-            for index in range(groups.num_row_groups)
-        ]
-        self.lengths: list[int] = [
-            groups.row_group(index).num_rows for index in range(groups.num_row_groups)
-        ]
-        self._group = {take: index for index, take in enumerate(self.takes)}
+        self._parts = sorted(path.glob("part-*.parquet")) if path.is_dir() else [path]
+        if not self._parts:
+            raise InputError(f"{path}: a folder without parts; run the stage that writes it")
+        files = [_parquet(part) for part in self._parts]
+        self.schema = files[0].schema_arrow
+        self.info = _info(self._parts[0], self.schema)
+        for part, file in zip(self._parts, files, strict=True):
+            if not file.schema_arrow.equals(self.schema, check_metadata=True):
+                raise InputError(f"{part}: another stream than {self._parts[0].name}")
+        self._metadata = [file.metadata for file in files]
+        self._group: dict[str, tuple[int, int]] = {}  # take: part, row group
+        self.lengths: list[int] = []
+        for number, groups in enumerate(self._metadata):
+            self._add_groups(number, groups)
+        self.takes: list[str] = list(self._group)
+        self._handles = threading.local()  # a Parquet handle must not be shared by threads
+
+    def _add_groups(self, part: int, groups: pq.FileMetaData) -> None:
+        for index in range(groups.num_row_groups):
+            group = groups.row_group(index)
+            take = group.column(0).statistics.min
+            if take in self._group:
+                raise InputError(f"{self._parts[part]}: take {take!r} is there twice")
+            self._group[take] = (part, index)
+            self.lengths.append(group.num_rows)
 
     @property
     def dtype(self) -> str:
         """How features are stored: float16 or float32."""
-        stored = self.file.schema_arrow.field("feature").type.value_type
+        stored = self.schema.field("feature").type.value_type
         return "float16" if stored == pa.float16() else "float32"
 
     def read(self, take_id: str) -> Take:
@@ -123,6 +174,27 @@ class StreamReader:
         features = flat.reshape(-1, self.info.width).astype(np.float32)  # [T, D]
         return Take(take_id, features, *(table.column(name).to_numpy() for name in _PLACE))
 
+    def read_many(
+        self, takes: Iterable[str] | None = None, threads: int = DECODERS
+    ) -> Iterator[Take]:
+        """These takes (all by default) in order; the next ones are decoded while one is used.
+
+        At most `threads` + 1 takes are in memory beside the one that is used.
+        """
+        wanted: Sequence[str] = list(self.takes if takes is None else takes)
+        with ThreadPoolExecutor(threads, "decode") as pool:
+            ahead: deque[Future[Take]] = deque()
+            try:
+                for take_id in wanted:
+                    ahead.append(pool.submit(self.read, take_id))
+                    if len(ahead) > threads:
+                        yield ahead.popleft().result()
+                while ahead:
+                    yield ahead.popleft().result()
+            finally:
+                for future in ahead:
+                    future.cancel()
+
     def read_layout(self, take_id: str) -> Take:
         """One take's times and segments without its features ([T, 0]): cheap."""
         table = self._table(take_id, list(_PLACE))
@@ -132,7 +204,32 @@ class StreamReader:
     def _table(self, take_id: str, columns: list[str]) -> pa.Table:
         if take_id not in self._group:
             raise InputError(f"{self.path}: no take {take_id!r}")
-        return self.file.read_row_group(self._group[take_id], columns=columns)
+        part, group = self._group[take_id]
+        return self._handle(part).read_row_group(group, columns=columns, use_threads=False)
+
+    def _handle(self, part: int) -> pq.ParquetFile:
+        """This thread's own handle. With `pre_buffer` the columns of a take are one read."""
+        opened: dict[int, pq.ParquetFile] = self._handles.__dict__.setdefault("opened", {})
+        if part not in opened:
+            known = self._metadata[part]
+            opened[part] = pq.ParquetFile(self._parts[part], metadata=known, pre_buffer=True)
+        return opened[part]
+
+
+def _parquet(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such stream; run the stage that writes it") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{path}: not a whole Parquet file ({error})") from None
+
+
+def _info(path: Path, schema: pa.Schema) -> StreamInfo:
+    metadata = schema.metadata or {}
+    if b"pjepa" not in metadata:
+        raise InputError(f"{path}: not a token stream (no pjepa metadata)")
+    return StreamInfo.model_validate(json.loads(metadata[b"pjepa"]))
 
 
 def read_stream(path: str | Path) -> StreamReader:
@@ -140,8 +237,8 @@ def read_stream(path: str | Path) -> StreamReader:
     return StreamReader(Path(path))
 
 
-def write_labels(path: Path, labels: list[tuple[str, np.ndarray, np.ndarray]]) -> None:
-    """Writes (take_id, times, labels) triples, one row group per take."""
+def write_labels(path: Path, labels: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> None:
+    """Writes (take_id, times, labels) triples as they come, one row group per take."""
     with whole_file(path) as partial, pq.ParquetWriter(partial, LABELS) as writer:
         for take_id, times, label in labels:
             columns = [
@@ -155,10 +252,13 @@ def write_labels(path: Path, labels: list[tuple[str, np.ndarray, np.ndarray]]) -
 def read_labels(path: Path) -> dict[str, np.ndarray]:
     """The label of every token, per take, in the stream's order."""
     try:
-        frame = pq.read_table(path).to_pandas()
+        table = pq.read_table(path, columns=["take_id", "label"], read_dictionary=["take_id"])
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; run `dvc repro tokens`") from None
-    return {
-        str(take): part["label"].to_numpy(np.int32)
-        for take, part in frame.groupby("take_id", sort=False)
-    }
+    take = table.column("take_id").combine_chunks()
+    number = take.indices.to_numpy()
+    order = np.argsort(number, kind="stable")
+    label = table.column("label").to_numpy()[order]
+    ends = np.cumsum(np.bincount(number, minlength=len(take.dictionary)))
+    names = take.dictionary.to_pylist()
+    return dict(zip(names, np.split(label, ends[:-1]), strict=True))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
 
 def draw_holdout(takes: pd.DataFrame, segments: pd.DataFrame, share: float, seed: int) -> set[str]:
-    """About `share` of the train groups, such that the rest still shows every train class.
+    """About `share` of the train groups, such that the rest still shows every train class."""
+    return drawn_groups(takes, segments, share, [seed, 0x401D])
 
-    Whole groups (recordings or participants), never single takes of one.
-    """
+
+def drawn_groups(
+    takes: pd.DataFrame, segments: pd.DataFrame, share: float, seed: Sequence[int]
+) -> set[str]:
+    """About `share` of the train groups; whole ones (recordings or participants), never takes."""
     train = takes[takes["split"] == "train"]
     group_of = dict(zip(train["take_id"], train["group"], strict=True))
     labelled = segments[segments["take_id"].isin(group_of)]
@@ -19,7 +25,7 @@ def draw_holdout(takes: pd.DataFrame, segments: pd.DataFrame, share: float, seed
         classes[group_of[take_id]].add(int(label))
     groups = sorted(classes)
     wanted = max(1, round(share * len(groups))) if len(groups) > 1 else 0
-    return _covering_draw(groups, classes, wanted, np.random.default_rng([seed, 0x401D]))
+    return _covering_draw(groups, classes, wanted, np.random.default_rng(list(seed)))
 
 
 def _covering_draw(

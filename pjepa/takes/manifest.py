@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ SEGMENTS = pa.schema(
         "label": pa.int32(),
     }
 )
+SHIPPED = "shipped"  # `kind` in config.json of patches and pooler where features came with the data
 SPLITS = ("train", "val", "test", "pretrain")
 
 
@@ -74,6 +76,15 @@ class VideoRow:
         if self.video is None:
             raise InputError(f"take {self.take_id}: has features, no video")
         return rooted(self.root, self.video)
+
+
+@dataclass(frozen=True)
+class FeatureInfo:
+    """What a data set's own frame features are; kept as metadata of `videos.parquet`."""
+
+    name: str
+    lookahead_s: float  # how far into the future a feature has seen
+    train_labels: bool = False  # whether the extractor was trained on labels of these takes
 
 
 @dataclass(frozen=True)
@@ -102,8 +113,21 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
     return table.select(schema.names).cast(schema)
 
 
-def write_videos(path: Path, rows: list[VideoRow]) -> None:
-    write_table(path, [asdict(row) for row in rows], VIDEOS)
+def write_videos(path: Path, rows: list[VideoRow], features: FeatureInfo | None = None) -> None:
+    """Videos, or the features shipped instead with what they are."""
+    schema = VIDEOS
+    if features is not None:
+        schema = VIDEOS.with_metadata({b"pjepa": json.dumps(asdict(features), sort_keys=True)})
+    write_table(path, [asdict(row) for row in rows], schema)
+
+
+def read_feature_info(path: Path) -> FeatureInfo | None:
+    """What the shipped features are; None where there are videos to encode."""
+    try:
+        stored = (pq.read_schema(path).metadata or {}).get(b"pjepa")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; run `dvc repro takes`") from None
+    return None if stored is None else FeatureInfo(**json.loads(stored))
 
 
 def read_videos(path: Path) -> list[VideoRow]:

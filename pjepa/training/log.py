@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pjepa.training.loop import Log
+Log = Callable[[dict[str, float]], None]  # one epoch's numbers by name
 
 
 @contextmanager

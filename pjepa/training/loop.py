@@ -15,6 +15,7 @@ from pjepa.config.pjepa import PjepaConfig
 from pjepa.errors import InputError
 from pjepa.model.jepa import Batch, Jepa
 from pjepa.model.release import init_selection
+from pjepa.prefetch import Prefetch
 from pjepa.progress import Meter, say
 from pjepa.training.checkpoint import Progress, resumed
 from pjepa.training.data import (
@@ -23,8 +24,8 @@ from pjepa.training.data import (
     packed_steps,
     with_segments,
 )
+from pjepa.training.log import Log
 from pjepa.training.monitors import collapse_warning, effective_rank, target_std
-from pjepa.training.prefetch import Prefetch
 from pjepa.training.saver import Saver
 from pjepa.training.schedule import learning_rate
 from pjepa.training.setup import measure_statistics, new_model, optimizer_for, warn_of_style
@@ -33,7 +34,6 @@ from pjepa.work import write_json
 
 RANK_SAMPLE = 2048  # tokens whose effective rank is taken: the first of an epoch's last step
 STARVED = 0.05  # share of the time spent waiting for data that is worth a word
-Log = Callable[[dict[str, float]], None]
 
 
 @dataclass

@@ -1,7 +1,8 @@
-"""Learning rate: constant with step decay (paper Sec. 4), with an optional linear warm-up."""
+"""Learning rates: constant with step decay (paper Sec. 4) and a warm-up, or a half cosine."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 
@@ -10,4 +11,15 @@ def learning_rate(
 ) -> float:
     """The rate for `step` (counted over the whole run) in `epoch`, both from 0."""
     decayed = lr * gamma ** sum(epoch >= milestone for milestone in milestones)
-    return decayed * min(1.0, (step + 1) / warmup_steps) if warmup_steps else decayed
+    return warmed(decayed, step, warmup_steps)
+
+
+def warmed(lr: float, step: int, warmup_steps: int) -> float:
+    """The rate while it rises linearly over the first steps."""
+    return lr * min(1.0, (step + 1) / warmup_steps) if warmup_steps else lr
+
+
+def cosine_rate(lr: float, lr_min: float, done: int, length: int) -> float:
+    """The rate after `done` of `length` steps or epochs, from `lr` down to `lr_min`."""
+    turn = math.pi * done / length
+    return lr_min + (lr - lr_min) * (1 + math.cos(turn)) / 2

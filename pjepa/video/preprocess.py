@@ -14,6 +14,7 @@ STD = (0.229, 0.224, 0.225)
 COEFFICIENT_BITS = 11  # cv2 resizes uint8 images in 11-bit fixed point
 
 Resampler = Literal["cv2", "antialias"]
+View = Literal["center", "first", "middle", "last"]
 Uint8 = NDArray[np.uint8]
 
 
@@ -38,14 +39,27 @@ class Taps:
     second_weight: NDArray[np.int32]
 
 
+def scaled_size(height: int, width: int, short: int) -> tuple[int, int]:
+    """(height, width) once the short side is `short`; the long side is cut to whole pixels."""
+    if height <= width:
+        return short, int(short * width / height)
+    return int(short * height / width), short
+
+
 def crop_geometry(height: int, width: int, crop: int) -> Geometry:
     """Short side to int(crop * 256 / 224), then the centre; halves round to even (Sec. 4.1)."""
-    short = int(crop * 256 / 224)
-    if height <= width:
-        new_height, new_width = short, int(short * width / height)
-    else:
-        new_height, new_width = int(short * height / width), short
+    new_height, new_width = scaled_size(height, width, int(crop * 256 / 224))
     top, left = round((new_height - crop) / 2), round((new_width - crop) / 2)
+    return Geometry(new_height, new_width, top, left, crop)
+
+
+def view_geometry(height: int, width: int, crop: int, view: View) -> Geometry:
+    """`center`, or one of three crops along the long side whose short side is kept (Sec. 4.4)."""
+    if view == "center":
+        return crop_geometry(height, width, crop)
+    new_height, new_width = scaled_size(height, width, crop)
+    start = ("first", "middle", "last").index(view) * ((max(new_height, new_width) - crop) // 2)
+    top, left = (0, start) if height <= width else (start, 0)
     return Geometry(new_height, new_width, top, left, crop)
 
 
@@ -126,13 +140,13 @@ def normalised(frames: Uint8) -> Tensor:
     return pixels.div_(255).sub_(mean).div_(std)
 
 
-def preprocess(frames: Uint8, crop: int, resampler: Resampler) -> Tensor:
+def preprocess(frames: Uint8, crop: int, resampler: Resampler, view: View = "center") -> Tensor:
     """Encoder input float32 [3, T, crop, crop] from RGB frames uint8 [T, H, W, 3] (Sec. 4.1, 4.2).
 
     `cv2` is the official data-set path (no antialias), `antialias` the official notebook's.
     """
     height, width = frames.shape[1:3]
-    geometry = crop_geometry(height, width, crop)
+    geometry = view_geometry(height, width, crop, view)
     if (geometry.height, geometry.width) == (height, width):
         return normalised(centre_crop(frames, geometry))
     if resampler == "cv2":

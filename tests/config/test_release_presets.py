@@ -12,7 +12,16 @@ from pjepa.training.schedule import learning_rate
 from pjepa.training.setup import encoder_config
 
 PRESETS = Path(__file__).parents[2] / "presets"
-NAMES = [name for name in preset_names(PRESETS) if name.startswith("release-")]
+ALL = [name for name in preset_names(PRESETS) if name.startswith("release-")]
+EVALUATED = {  # preset: (the released file it evaluates, d_in)
+    "release-eval-assembly101-block": ("assembly101_tsm_block64", 2048),
+    "release-eval-assembly101-clip": ("assembly101_tsm_clip", 2048),
+    "release-eval-cholec80": ("lemon_plstitch_block32", 768),
+    "release-eval-egoprocel-fact": ("egoprocel_fact_features_clip", 2048),
+    "release-eval-egoprocel-pooled": ("egoprocel_pooled_clip", 1408),
+    "release-eval-m2cai16": ("lemon_plstitch_block32", 768),
+}
+NAMES = [name for name in ALL if name not in EVALUATED]
 ENCODERS = {  # preset: (the released file it trains, d_in)
     "release-assembly101-block": ("assembly101_tsm_block64", 2048),
     "release-assembly101-clip": ("assembly101_tsm_clip", 2048),
@@ -40,10 +49,10 @@ def test_all_are_known():
     assert set(NAMES) == set(TRAINING)
 
 
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("name", [*ENCODERS, *EVALUATED])
 def test_the_encoder_is_the_released_files(name):
     """Where the mode uses no block (clip-causal), the block does not count."""
-    released, d_in = ENCODERS[name]
+    released, d_in = {**ENCODERS, **EVALUATED}[name]
     expected = RELEASED[released].architecture
     ours = encoder_config(preset(name).pjepa, d_in).model_dump()
     theirs = expected.encoder_config().model_dump()
@@ -53,6 +62,31 @@ def test_the_encoder_is_the_released_files(name):
     }
     pjepa = preset(name).pjepa
     assert (pjepa.predictor_depth, pjepa.predictor_heads) == (2, expected.pred_heads)
+
+
+@pytest.mark.parametrize("name", EVALUATED)
+def test_an_evaluation_trains_nothing_but_probes(name):
+    params = preset(name)
+    assert params.pjepa.init_from == f"release:{EVALUATED[name][0]}"
+    assert (params.pjepa.epochs, params.select.by) == (0, "last")
+    assert (params.tokens.dtype, params.features.dtype) == ("float32", "float32")
+    assert params.data.source == "archive"
+    drops = (20, 26) if EVALUATED[name][1] == 768 else (5, 15)
+    fit = params.probe.linear.paper
+    assert (fit.epochs, fit.lr, fit.weight_decay, fit.milestones) == (30, 1e-3, 0, drops)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_stream_is_the_archives(name):
+    """Rates and sequences as the release's loaders build them; every preset brings its data."""
+    params = preset(name)
+    rates = {"assembly101": 3.75, "egoprocel_fact": 4.0, "egoprocel_pooled": 4.0}
+    assert params.data.source == "archive"
+    assert params.tokens.fps == rates.get(params.data.archive.set, 1.0)
+    annotated = params.data.archive.set in rates
+    assert (params.tokens.gaps, params.tokens.overlap) == (
+        ("drop", "duplicate") if annotated else ("keep", "clip")
+    )
 
 
 @pytest.mark.parametrize("name", TRAINING)
@@ -90,14 +124,13 @@ def differing(values, defaults, place=""):
             yield f"{place}{name}"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 def test_a_preset_holds_only_what_differs(name):
     values = read_params(PRESETS / f"{name}.yaml")
-    assert set(values) <= {"tokens", "pjepa", "select", "probe"}
     assert not list(differing(values, Params().model_dump(mode="json")))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 def test_a_header_says_what_one_needs(name):
     text = (PRESETS / f"{name}.yaml").read_text()
     for word in ("command", "data", "hardware", "numbers", "open", "unlike"):

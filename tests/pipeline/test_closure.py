@@ -18,7 +18,9 @@ STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 # Modules that cannot change a byte of an artifact; what only they import is not followed.
 HARMLESS = {
     "pjepa/__init__.py": "lazy names for people; no stage imports them (checked below)",
+    "pjepa/device.py": "checks that a device can be used: it can only stop a run",
     "pjepa/errors.py": "an exception class: it can only end a run",
+    "pjepa/features/stream.py": "incremental encoding for live use; no stage streams",
     "pjepa/progress.py": "lines and bars on stderr",
     "pjepa/stage.py": "checks params and turns errors into one line",
     "pjepa/config/params.py": "validates all sections: it can only stop a run",

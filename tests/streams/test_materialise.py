@@ -1,5 +1,6 @@
 """Gaps, overlaps and order of annotations: which tokens there are and which segment holds each."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +12,18 @@ from hypothesis import strategies as st
 from pjepa.backbones.store import PatchInfo, patch_writer, take_file_name
 from pjepa.config.tokens import TokensConfig
 from pjepa.errors import InputError
+from pjepa.pooling.facts import PoolerFacts
+from pjepa.pooling.mean import MeanPooler
 from pjepa.streams.materialise import (
     materialised_takes,
     segment_labels,
     stream_info,
     token_labels,
 )
-from pjepa.streams.placement import Placement, in_time_order, place, placed_takes
+from pjepa.streams.placement import Placement, grid_times, in_time_order, place, placed_takes
 from pjepa.takes.manifest import VideoRow
-from pjepa.video.sampling import token_times, windows
+from pjepa.video.sampling import Sampling, token_times
+from tests.backbones.patch_infos import patch_info
 
 QUARTERS = st.integers(0, 60).map(lambda k: k / 8)
 SEGMENTS = st.lists(st.tuples(QUARTERS, QUARTERS).map(sorted), max_size=10).map(
@@ -27,7 +31,19 @@ SEGMENTS = st.lists(st.tuples(QUARTERS, QUARTERS).map(sorted), max_size=10).map(
 )
 ROW = VideoRow("x", "x.mp4", 30.0, 8.0)  # 32 tokens at 4 per second
 TIMES = token_times(32, 4.0)
-INFO = PatchInfo("tiny", "w", 4.0, 16, "take", 1, 1, 2)
+INFO = patch_info()
+
+
+def facts(patches: PatchInfo = INFO, **changes: object) -> PoolerFacts:
+    """What is known of mean pooling, or of another pooler."""
+    known = {
+        "kind": "mean", "width": 2, "window": 1, "per_step": 1, "scope": "take",
+        "train_labels": False, "selection_labels": "none", "folds": 0, "sha256": "0",
+    }  # fmt: skip
+    return PoolerFacts(**known | {"patches": patches} | changes)  # type: ignore[arg-type]
+
+
+MEAN = MeanPooler(facts(), "average")
 
 
 def config(gaps: str = "keep", overlap: str = "clip") -> TokensConfig:
@@ -47,7 +63,7 @@ def pairs(found: Placement) -> list[tuple[int, int]]:
 def test_clip_keeps_every_step_once_and_ends_segments_where_the_next_begins(
     limits: np.ndarray,
 ) -> None:
-    found = place(ROW, limits, config())
+    found = place("x", TIMES, limits, config())
     assert found.step.tolist() == list(range(32))
     steps = held(in_time_order(limits))
     expected, begun = [-1] * 32, [(part[0], k) for k, part in enumerate(steps) if part]
@@ -66,7 +82,7 @@ def test_clip_keeps_every_step_once_and_ends_segments_where_the_next_begins(
 def test_duplicate_gives_every_segment_its_own_tokens(limits: np.ndarray, gaps: str) -> None:
     if gaps == "drop" and not len(limits):
         return
-    found = place(ROW, limits, config(gaps, "duplicate"))
+    found = place("x", TIMES, limits, config(gaps, "duplicate"))
     ordered = in_time_order(limits)
     for number, part in enumerate(held(ordered)):
         mine = found.step[found.segment == number].tolist()
@@ -80,12 +96,12 @@ def test_duplicate_gives_every_segment_its_own_tokens(limits: np.ndarray, gaps: 
 
 @given(SEGMENTS)
 def test_drop_is_keep_without_its_gaps(limits: np.ndarray) -> None:
-    kept = [pair for pair in pairs(place(ROW, limits, config())) if pair[1] >= 0]
+    kept = [pair for pair in pairs(place("x", TIMES, limits, config())) if pair[1] >= 0]
     if kept:
-        assert pairs(place(ROW, limits, config("drop"))) == kept
+        assert pairs(place("x", TIMES, limits, config("drop"))) == kept
     else:
         with pytest.raises(InputError, match=r"take x: .*use tokens.gaps=keep"):
-            place(ROW, limits, config("drop"))
+            place("x", TIMES, limits, config("drop"))
 
 
 @given(SEGMENTS, st.randoms(), st.sampled_from(["clip", "duplicate"]))
@@ -94,7 +110,7 @@ def test_the_order_of_the_file_does_not_matter(
 ) -> None:
     order = list(range(len(limits)))
     random.shuffle(order)  # type: ignore[attr-defined]
-    first, second = (place(ROW, x, config(overlap=overlap)) for x in (limits, limits[order]))
+    first, second = (place("x", TIMES, x, config(overlap=overlap)) for x in (limits, limits[order]))
     assert (pairs(first), first.swallowed) == (pairs(second), second.swallowed)
 
 
@@ -102,8 +118,8 @@ def test_the_order_of_the_file_does_not_matter(
 def test_windows_inside_segments_agree_with_the_tokens_segments(
     limits: np.ndarray, frames: int
 ) -> None:
-    segment = place(ROW, limits, config()).segment
-    for window in windows(32, 4.0, frames, "segment", limits):
+    segment = place("x", TIMES, limits, config()).segment
+    for window in Sampling(4.0, 2, frames // 2).windows(32, limits):
         assert len(set(segment[window.start : window.stop].tolist())) == 1
 
 
@@ -114,32 +130,32 @@ def test_fail_refuses_exactly_the_takes_whose_segments_overlap(limits: np.ndarra
         a_end > b_start for k, (_, a_end) in enumerate(ordered) for b_start, _ in ordered[k + 1 :]
     )
     if not overlap:
-        assert pairs(place(ROW, limits, config(overlap="fail"))) == pairs(
-            place(ROW, limits, config())
+        assert pairs(place("x", TIMES, limits, config(overlap="fail"))) == pairs(
+            place("x", TIMES, limits, config())
         )
         return
     with pytest.raises(InputError, match=r"take x: segment \d+ .* and segment \d+ .*overlap"):
-        place(ROW, limits, config(overlap="fail"))
+        place("x", TIMES, limits, config(overlap="fail"))
 
 
 def test_fail_names_the_two_segments() -> None:
     limits = np.array([[6.0, 7.0], [0.0, 5.0], [1.0, 2.0], [4.5, 6.0]])
     message = r"take x: segment 0 \(0.00 to 5.00 s\) and segment 1 \(1.00 to 2.00 s\) overlap"
     with pytest.raises(InputError, match=message):
-        place(ROW, limits, config(overlap="fail"))
+        place("x", TIMES, limits, config(overlap="fail"))
     touching = np.array([[0.0, 1.1 + 2.2], [3.3, 5.0]])  # 3.3000000000000003
-    assert len(place(ROW, touching, config(overlap="fail")).step) == 32
+    assert len(place("x", TIMES, touching, config(overlap="fail")).step) == 32
 
 
 @pytest.mark.parametrize("bad", [(3.0, 2.0), (np.nan, 2.0), (1.0, np.inf)])
 def test_impossible_segments_are_named(bad: tuple[float, float]) -> None:
     with pytest.raises(InputError, match=r"take x: a segment from .*correct the annotation"):
-        place(ROW, np.array([[0.0, 1.0], bad]), config())
+        place("x", TIMES, np.array([[0.0, 1.0], bad]), config())
 
 
 def test_what_annotations_lose_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     limits = np.array([[0.0, 4.0], [1.0, 2.0], [1.0, 3.0], [5.05, 5.1], [6.0, 6.0], [90, 91]])
-    placed_takes([ROW], {"x": limits}, config())
+    placed_takes(grid_times([ROW], 4.0), {"x": limits}, config())
     said = capsys.readouterr().err.splitlines()
     assert said == [
         "tokens: take x: segment 1 (1.00 to 2.00 s) swallowed by the next segment; "
@@ -147,10 +163,10 @@ def test_what_annotations_lose_is_said(capsys: pytest.CaptureFixture[str]) -> No
         "tokens: 3 segments hold no token: they are shorter than 1/4 s or past the end",
         "tokens: 4 tokens lost their segment, which ends where the next begins",
     ]
-    placed_takes([ROW], {"x": limits}, config(overlap="duplicate"))
+    placed_takes(grid_times([ROW], 4.0), {"x": limits}, config(overlap="duplicate"))
     said = capsys.readouterr().err.splitlines()
     assert said == ["tokens: 3 segments hold no token and were given the nearest one"]
-    placed_takes([ROW], {}, config())
+    placed_takes(grid_times([ROW], 4.0), {}, config())
     assert capsys.readouterr().err == ""
 
 
@@ -170,8 +186,8 @@ def test_tokens_carry_the_feature_time_and_label_of_their_step(tmp_path: Path) -
     ).astype({"label": np.int32})
     known = segment_labels(table, {"x": limits})["x"]
     for gaps, overlap in (("keep", "clip"), ("drop", "clip"), ("drop", "duplicate")):
-        placed = placed_takes([ROW], {"x": limits}, config(gaps, overlap))
-        (take,) = materialised_takes([ROW], placed, tmp_path, 4.0, "mean")
+        placed = placed_takes(grid_times([ROW], 4.0), {"x": limits}, config(gaps, overlap))
+        (take,) = materialised_takes([ROW], placed, {}, tmp_path, 4.0, MEAN)
         np.testing.assert_array_equal(take.features[:, 0], 4 * take.times)
         labels = token_labels(take.segment, known)
         assert len(labels) == len(take.times) == len(take.offset)
@@ -210,7 +226,66 @@ def test_tables_that_disagree_are_named() -> None:
 def test_provenance_says_whose_boundaries_chose_the_tokens(
     gaps: str, overlap: str, scope: str, expected: str
 ) -> None:
-    patches = PatchInfo("tiny", "w", 4.0, 16, scope, 1, 1, 2)  # type: ignore[arg-type]
-    found = stream_info(patches, 2, False, config(gaps, overlap)).provenance
+    patches = replace(INFO, window_scope=scope)  # type: ignore[arg-type]
+    found = stream_info(facts(patches), config(gaps, overlap)).provenance
     assert (found.boundaries_train, found.boundaries_test) == (expected, expected)
     assert found.lookahead_s == 2.0
+
+
+@pytest.mark.parametrize(
+    ("mode", "stride", "tubelet", "expected"),
+    [
+        ("block", 1, 2, 2.0),
+        ("trailing", 1, 2, 0.25),
+        ("trailing", 3, 2, 0.75),
+        ("block", 1, 1, 0.0),
+    ],
+)
+def test_lookahead_follows_from_the_windows(
+    mode: str, stride: int, tubelet: int, expected: float
+) -> None:
+    patches = replace(INFO, window_mode=mode, window_stride=stride, tubelet=tubelet)  # type: ignore[arg-type]
+    assert stream_info(facts(patches), config()).provenance.lookahead_s == expected
+
+
+@pytest.mark.parametrize(
+    ("window", "scope", "encoded", "ahead"),
+    [
+        (8, "take", "take", 8),  # cut together: the pooler adds nothing
+        (4, "take", "take", 8),
+        (32, "take", "take", 32),
+        (12, "take", "take", 16),  # not always cut together: the last patches see on
+        (8, "segment", "take", 15),
+        (8, "segment", "segment", 8),
+        (1, "take", "segment", 8),
+    ],
+)
+def test_lookahead_is_what_a_token_can_see_at_most(
+    window: int, scope: str, encoded: str, ahead: int
+) -> None:
+    patches = replace(INFO, window_scope=encoded)
+    found = facts(patches, window=window, scope=scope)
+    assert found.lookahead_steps == ahead
+    limits = np.array([[0.0, 2.75], [2.75, 30.0]])
+    inner, outer = (
+        np.concatenate([[w.stop] * w.tokens for w in cut.windows(120, limits)])
+        for cut in (Sampling(4.0, 2, window, scope), Sampling(4.0, 2, 8, encoded))  # type: ignore[arg-type]
+    )
+    seen = outer[inner - 1] - np.arange(120)
+    assert seen.max() <= ahead
+    if scope == encoded or window == 1:
+        assert seen.max() == ahead
+
+
+def test_supervision_is_in_the_provenance_and_the_pooler_is_named() -> None:
+    known = facts(
+        kind="action", window=8, scope="segment", train_labels=True,
+        selection_labels="holdout", folds=3, sha256="abc",
+    )  # fmt: skip
+    info = stream_info(known, config())
+    assert info.pooler is not None
+    assert info.pooler.model_dump() == {"kind": "action", "sha256": "abc", "supervised": True}
+    found = info.provenance
+    assert (found.train_labels, found.label_folds, found.selection_labels) == (True, 3, "holdout")
+    assert (found.boundaries_test, found.inside_segments) == ("annotated", False)
+    assert found.lookahead_s == 15 / 4

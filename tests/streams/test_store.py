@@ -1,3 +1,4 @@
+import io
 import json
 
 import numpy as np
@@ -11,6 +12,7 @@ from pjepa.streams.materialise import token_labels
 from pjepa.streams.schema import Provenance, StreamInfo
 from pjepa.streams.segments import attention_segments, runs, token_offsets
 from pjepa.streams.store import StreamReader, StreamWriter, Take, read_labels, write_labels
+from pjepa.work import content_sha256
 
 INFO = StreamInfo(source="test", fps=4.0, width=3, provenance=Provenance(lookahead_s=2.0))
 
@@ -105,3 +107,142 @@ def test_coordinates_count_along_the_take(ids):
 
 def test_tokens_outside_any_segment_are_unknown():
     assert token_labels(np.array([-1, 0, 0, 1, -1]), np.array([7, 9])).tolist() == [-1, 7, 7, 9, -1]
+
+
+def write_parts(path, takes, part_bytes):
+    with StreamWriter(path, INFO, "float32", part_bytes) as writer:
+        for item in takes:
+            writer.write(item)
+
+
+def test_a_long_stream_becomes_a_folder_of_parts_read_the_same_way(tmp_path):
+    takes = [take(f"take {n}", 5 + n, n) for n in range(7)]
+    write_parts(tmp_path / "whole.parquet", takes, 10**9)
+    write_parts(tmp_path / "parts.parquet", takes, 250)  # 12 bytes a token
+    parts = sorted(path.name for path in (tmp_path / "parts.parquet").iterdir())
+    assert parts[0] == "part-00000.parquet"
+    assert len(parts) > 2
+    assert all(part.stat().st_size for part in (tmp_path / "parts.parquet").iterdir())
+    whole, split = (StreamReader(tmp_path / f"{n}.parquet") for n in ("whole", "parts"))
+    assert (split.takes, split.lengths, split.info) == (whole.takes, whole.lengths, whole.info)
+    for name in reversed(whole.takes):
+        np.testing.assert_array_equal(split.read(name).features, whole.read(name).features)
+        np.testing.assert_array_equal(split.read_layout(name).times, whole.read(name).times)
+
+
+def test_a_part_is_never_over_the_limit_unless_one_take_is(tmp_path):
+    takes = [take("long", 60, 1), *(take(f"short {n}", 6, n) for n in range(9))]
+    write_parts(tmp_path / "s.parquet", takes, 300)
+    rows = [pq.ParquetFile(p).metadata for p in sorted((tmp_path / "s.parquet").iterdir())]
+    assert rows[0].num_row_groups == 1  # the long one, alone
+    assert [meta.num_rows for meta in rows[1:]] == [24, 24, 6]
+
+
+def test_a_stream_replaces_what_stood_under_its_name_file_or_folder(tmp_path):
+    path, takes = tmp_path / "s.parquet", [take(f"t{n}", 9, n) for n in range(4)]
+    for part_bytes in (10**9, 120, 10**9, 120):
+        write_parts(path, takes, part_bytes)
+        assert StreamReader(path).takes == ["t0", "t1", "t2", "t3"]
+        assert path.is_dir() == (part_bytes == 120)
+        assert [p.name for p in tmp_path.iterdir()] == ["s.parquet"]
+
+
+def test_a_failure_in_a_later_part_leaves_nothing_new(tmp_path):
+    path, takes = tmp_path / "s.parquet", [take(f"t{n}", 9, n) for n in range(4)]
+    write_parts(path, takes, 10**9)
+    before = path.read_bytes()
+    takes[3].features[:] = np.inf
+    with pytest.raises(InputError, match=r"t3.*not finite"):
+        write_parts(path, takes, 120)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["s.parquet"]
+
+
+def test_parts_of_two_streams_and_takes_met_twice_are_refused(tmp_path):
+    path = tmp_path / "s.parquet"
+    write_parts(path, [take(f"t{n}", 9, n) for n in range(3)], 120)
+    (path / "part-00001.parquet").write_bytes((path / "part-00000.parquet").read_bytes())
+    with pytest.raises(InputError, match=r"part-00001.*'t0' is there twice"):
+        StreamReader(path)
+    with StreamWriter(tmp_path / "other.parquet", INFO.model_copy(update={"fps": 8.0})) as writer:
+        writer.write(take("z", 3))
+    (tmp_path / "other.parquet").replace(path / "part-00001.parquet")
+    with pytest.raises(InputError, match=r"part-00001.*another stream"):
+        StreamReader(path)
+    (path / "part-00001.parquet").write_bytes(b"PAR1 cut off")
+    with pytest.raises(InputError, match=r"part-00001.*not a whole Parquet file"):
+        StreamReader(path)
+    for part in path.iterdir():
+        part.unlink()
+    with pytest.raises(InputError, match="without parts"):
+        StreamReader(path)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_takes_decoded_in_parallel_come_back_in_order_and_equal(tmp_path, threads):
+    takes = [take(f"t{n:02d}", 3 + n % 5, n) for n in range(23)]
+    write_parts(tmp_path / "s.parquet", takes, 500)
+    reader = StreamReader(tmp_path / "s.parquet")
+    found = list(reader.read_many(threads=threads))
+    assert [item.take_id for item in found] == reader.takes
+    for item, expected in zip(found, takes, strict=True):
+        np.testing.assert_array_equal(item.features, expected.features)
+    chosen = ["t09", "t02", "t09"]
+    assert [item.take_id for item in reader.read_many(chosen, threads)] == chosen
+    assert [item.take_id for item in reader.read_many([], threads)] == []
+
+
+def test_reading_ahead_is_bounded_and_its_errors_are_named(tmp_path):
+    write_parts(tmp_path / "s.parquet", [take(f"t{n:02d}", 3, n) for n in range(20)], 10**9)
+    reader = StreamReader(tmp_path / "s.parquet")
+    asked = []
+    read = reader.read
+    reader.read = lambda take_id: asked.append(take_id) or read(take_id)
+    many = reader.read_many(threads=2)
+    next(many)
+    many.close()
+    assert len(asked) <= 3
+    with pytest.raises(InputError, match="no take 'nobody'"):
+        list(reader.read_many(["t00", "nobody"]))
+
+
+def test_a_take_is_one_read_of_the_file(tmp_path):
+    """What `pre_buffer` is for: the columns of a row group lie together and come together."""
+    path = tmp_path / "s.parquet"
+    write_parts(path, [take(f"t{n}", 300, n) for n in range(4)], 10**9)
+    reads = []
+
+    class Counted(io.FileIO):
+        def read(self, size=-1):
+            reads.append(size)
+            return super().read(size)
+
+    reader = StreamReader(path)
+    file = pq.ParquetFile(Counted(path), metadata=pq.read_metadata(path), pre_buffer=True)
+    reader._handles.opened = {0: file}
+    reads.clear()
+    reader.read("t2")
+    assert len(reads) == 1
+
+
+def test_labels_of_many_takes_keep_their_order(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = [(f"t{n % 7}{n}", np.arange(n % 4) / 4, rng.integers(-1, 5, n % 4)) for n in range(50)]
+    write_labels(tmp_path / "labels.parquet", iter(labels))
+    found = read_labels(tmp_path / "labels.parquet")
+    with_tokens = {name: label for name, _, label in labels if len(label)}
+    assert list(found) == list(with_tokens)
+    for name, label in with_tokens.items():
+        np.testing.assert_array_equal(found[name], label)
+        assert found[name].dtype == np.int32
+
+
+def test_the_hash_of_a_stream_covers_every_part(tmp_path):
+    path, takes = tmp_path / "s.parquet", [take(f"t{n}", 9, n) for n in range(4)]
+    write_parts(path, takes, 120)
+    before = content_sha256(path)
+    assert before == content_sha256(path)
+    (path / "part-00002.parquet").rename(path / "part-00009.parquet")
+    assert content_sha256(path) != before
+    (path / "part-00009.parquet").write_bytes(b"other")
+    assert content_sha256(path) != before

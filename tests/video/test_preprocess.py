@@ -22,6 +22,14 @@ def test_equals_official_transform(clip: str, resampler: str, name: str) -> None
     assert (ours - GOLDEN[f"{clip}/{name}"]).abs().max() <= 1e-6
 
 
+@pytest.mark.parametrize("clip", ["landscape", "portrait"])
+@pytest.mark.parametrize(("view", "number"), [("first", 0), ("middle", 1), ("last", 2)])
+def test_equals_official_views(clip: str, view: str, number: int) -> None:
+    frames = GOLDEN[f"{clip}/frames_u8_thwc"].numpy()
+    ours = preprocess(frames, 32, "cv2", view)  # type: ignore[arg-type]
+    assert (ours - GOLDEN[f"{clip}/view3_{number}_numpy_cv2"]).abs().max() <= 1e-6
+
+
 def test_resampler_matters_on_sharp_content() -> None:
     frames = GOLDEN["landscape/frames_u8_thwc"].numpy()
     assert (preprocess(frames, 32, "cv2") - preprocess(frames, 32, "antialias")).abs().max() > 0.1

@@ -19,7 +19,7 @@ from pjepa.takes.demo.film import film
 from pjepa.takes.demo.procedures import BACKGROUND, NAMES, PRIMITIVES, PROCEDURES, SECONDS
 from pjepa.takes.demo.script import Script, write_script
 from pjepa.takes.manifest import Classes, VideoRow, write_table
-from pjepa.takes.source import Annotation, Source
+from pjepa.takes.source import Annotation, Source, take_row
 from pjepa.work import write_json
 
 TRUTH_FPS = 4  # the truth is constant over quarter seconds
@@ -67,17 +67,21 @@ def demo_splits(config: DataConfig) -> list[str]:
     return [str(split) for split in splits]
 
 
-def demo_source(config: DataConfig) -> Source:
-    """Films all takes and returns what is known about them."""
-    scripts, splits = demo_scripts(config), demo_splits(config)
+def film_demo(config: DataConfig) -> None:
+    """Films all takes, and writes the truth behind them and the ceilings."""
+    scripts = demo_scripts(config)
     _film_all(scripts, config)
     _write_truth(scripts)
-    _write_ceilings(scripts, splits, config)
+    _write_ceilings(scripts, demo_splits(config), config)
+
+
+def demo_source(config: DataConfig) -> Source:
+    """What is known about the takes; `film_demo` makes their videos."""
+    scripts, splits = demo_scripts(config), demo_splits(config)
     takes = [
-        {"take_id": s.take_id, "dataset": "demo", "split": split, "task": s.procedure,
-         "recording": s.take_id, "participant": "", "view": "bench", "group": s.take_id}
+        take_row(s.take_id, "demo", split, task=s.procedure, view="bench")
         for s, split in zip(scripts, splits, strict=True)
-    ]  # fmt: skip
+    ]
     videos = [
         VideoRow(s.take_id, _video(s).as_posix(), float(config.demo.video_fps), s.duration_s)
         for s in scripts

@@ -1,0 +1,220 @@
+"""All models of the stack, loaded from what the pipeline wrote, and the rule for segments.
+
+An encoder trained on annotated segments has none in live use. Segments found by change then stand
+in for them, or fixed ones where no training tokens are at hand to measure a threshold; this is
+said, because it differs from training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from pjepa.backbones.backbone import Backbone, load_backbone
+from pjepa.backbones.store import PatchInfo
+from pjepa.config.patches import PatchesConfig
+from pjepa.errors import InputError
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.pooling import Pooler, load_pooler
+from pjepa.probes.linear import LinearProbe
+from pjepa.probes.registry import load_probe
+from pjepa.probes.temporal import TrainedProbe
+from pjepa.streams.found import FIT_TOKENS, FoundConfig, FoundParameters, fit_threshold
+from pjepa.streams.rule import SegmentRule
+from pjepa.streams.store import read_stream
+from pjepa.takes.manifest import Classes, read_classes
+
+SHORT_S = 2.0  # seconds of a live window by default, where training had longer ones
+Choice = Literal["auto", "found", "fixed"]
+SEEN = {"raw": False, "pjepa": True}  # representation: does it need the encoder
+
+
+@dataclass(frozen=True)
+class Models:
+    """What turns frames into labels; `notes` say where live use differs from training."""
+
+    backbone: Backbone
+    pooler: Pooler
+    patches: PatchesConfig
+    pooled: int  # steps that are pooled together
+    encoder: ProcedureEncoder | None
+    probe: LinearProbe | TrainedProbe
+    classes: Classes
+    rule: SegmentRule
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How the models are to be used."""
+
+    model: Path = Path("models")
+    cell: Path = Path("results/probe/attentive-pjepa")
+    window: int | None = None  # tokens of a live window; None: short
+    as_trained: bool = False  # windows of training, whatever they cost in latency
+    segments: Choice = "auto"
+    tokens: int | None = None  # of a segment, on average
+    training: Path = Path("data/tokens/stream.parquet")  # measures found segments
+    takes: Path = Path("data/takes/takes.parquet")
+    device: str = "cpu"
+
+
+def load_models(wanted: Wanted) -> Models:
+    """Loads backbone, pooler, encoder and probe, and checks that they fit."""
+    _check_cell(wanted.cell)
+    probe = load_probe(wanted.cell / "model")
+    classes = read_classes(wanted.cell / "model" / "classes.json")
+    representation = wanted.cell.resolve().name.partition("-")[2]
+    if representation not in SEEN:
+        raise InputError(
+            f"{wanted.cell}: a probe of the representation {representation or '?'}; streams and "
+            f"new videos have {' and '.join(SEEN)} (folders are named PROBE-REPRESENTATION)"
+        )
+    encoder = None
+    if SEEN[representation]:
+        encoder = ProcedureEncoder.from_pretrained(wanted.model / "pjepa", wanted.device)
+    pooler = load_pooler(wanted.model / "pooler", wanted.device)
+    _check_widths(wanted, pooler, encoder, probe)
+    patches, pooled, notes = live_windows(pooler.facts.patches, pooler.facts.window, wanted)
+    rule, more = live_rule(encoder, probe, wanted)
+    return Models(
+        _backbone(patches, pooler.facts.patches, wanted), pooler, patches, pooled, encoder, probe,
+        classes, rule, (*notes, *more),
+    )  # fmt: skip
+
+
+def _check_cell(cell: Path) -> None:
+    if not (cell / "model").is_dir():
+        others = sorted(found.parent.name for found in cell.parent.glob("*/model"))
+        usable = [name for name in others if name.partition("-")[2] in SEEN]
+        raise InputError(
+            f"{cell}: no fitted probe; give --probe one of {cell.parent}/"
+            f"{{{','.join(usable) or 'none there'}}}, or add the cell to params.yaml and run "
+            "`dvc repro`"
+        )
+
+
+def _check_widths(
+    wanted: Wanted,
+    pooler: Pooler,
+    encoder: ProcedureEncoder | None,
+    probe: LinearProbe | TrainedProbe,
+) -> None:
+    width = pooler.facts.width
+    if encoder is not None:
+        if encoder.config.d_in != width:
+            raise InputError(
+                f"{wanted.model}: the pooler gives {width} channels, the encoder takes "
+                f"{encoder.config.d_in}; they are not of one run"
+            )
+        width = encoder.config.width
+    if len(probe.mean) != width:
+        raise InputError(
+            f"{wanted.cell}: the probe takes {len(probe.mean)} channels, there are {width}; it is "
+            f"not of the run in {wanted.model}"
+        )
+
+
+def _backbone(patches: PatchesConfig, info: PatchInfo, wanted: Wanted) -> Backbone:
+    backbone = load_backbone(patches)
+    if backbone.facts.weights_id != info.weights_id:
+        raise InputError(
+            f"{info.backbone}: the pooler was made with weights {info.weights_id}, found "
+            f"{backbone.facts.weights_id}; fetch the same file (docs/backbones.md)"
+        )
+    return backbone
+
+
+def live_windows(
+    info: PatchInfo, pooled: int, wanted: Wanted
+) -> tuple[PatchesConfig, int, tuple[str, ...]]:
+    """Settings of the backbone's windows, steps pooled together, and what differs."""
+    names = set(PatchesConfig.model_fields) & set(vars(info))
+    trained = PatchesConfig(**{name: getattr(info, name) for name in names})
+    trained = trained.model_copy(update={"window_scope": "take", "device": wanted.device})
+    notes = []
+    if info.window_scope == "segment":
+        notes.append("windows run over the video; in training they stopped at annotated segments")
+    if wanted.as_trained:
+        return trained, pooled, tuple(notes)
+    short = max(1, round(SHORT_S * trained.tokens_fps))
+    steps = wanted.window or min(trained.steps, short)
+    update: dict[str, object] = {"frames_per_window": steps * trained.tubelet}
+    if trained.window_mode == "trailing":
+        update["window_stride"] = min(trained.window_stride, steps)
+    patches = PatchesConfig(**{**trained.model_dump(), **update})
+    if steps != trained.steps or min(pooled, steps) != pooled:
+        longest = max(trained.steps, pooled)
+        notes.append(
+            f"windows of {steps} tokens, {longest} in training; --as-trained waits "
+            f"{longest / trained.tokens_fps:g} s for the same"
+        )
+    return patches, min(pooled, steps), tuple(notes)
+
+
+def live_rule(
+    encoder: ProcedureEncoder | None, probe: LinearProbe | TrainedProbe, wanted: Wanted
+) -> tuple[SegmentRule, tuple[str, ...]]:
+    """Where segments end, and what has to be said about it."""
+    config = None if encoder is None else encoder.config
+    needed = probe.sight.to == "segment" or (config is not None and config.uses_segments)
+    block = wanted.tokens or (32 if config is None else config.block)
+    if not needed:
+        return SegmentRule("fixed", block), ()
+    if encoder is not None and wanted.segments == "auto" and encoder.config.segments != "annotated":
+        return encoder.segment_rule(), ()
+    kind = wanted.segments
+    if kind == "auto":
+        kind = "found" if wanted.training.exists() else "fixed"
+    rule = SegmentRule("fixed", block) if kind == "fixed" else _found(encoder, wanted)
+    if encoder is None or encoder.config.segments == kind:
+        return rule, ()
+    about = f"fixed ones of {block}" if kind == "fixed" else "ones found by change"
+    trained = encoder.config.segments
+    return rule, (
+        f"the encoder was trained on {trained} segments; {about} stand in for them, so labels are "
+        f"worse than the report's (train with pjepa.segments={kind} for the same)",
+    )
+
+
+def _found(encoder: ProcedureEncoder | None, wanted: Wanted) -> SegmentRule:
+    """Found segments with a threshold measured on the training tokens; no label is read."""
+    if not wanted.training.exists():
+        raise InputError(
+            f"{wanted.training}: needed to measure where segments change; give --training, or "
+            "--segments fixed"
+        )
+    if encoder is None:
+        mean, most = wanted.tokens or 32, 4 * (wanted.tokens or 32)
+    else:
+        mean = wanted.tokens or encoder.config.found_tokens
+        most = max(encoder.config.found_max, mean)
+    config = FoundConfig(mean, most)
+    tokens = _training_tokens(wanted)
+    std = np.concatenate(tokens).std(axis=0)
+    std[std == 0] = 1.0
+    return SegmentRule(
+        "found", found=FoundParameters(config, fit_threshold(tokens, config, std), std)
+    )
+
+
+def _training_tokens(wanted: Wanted) -> Sequence[np.ndarray]:
+    """Tokens of training takes, about as many as a threshold needs."""
+    stream = read_stream(wanted.training)
+    takes = list(stream.takes)
+    if wanted.takes.exists():
+        table = pd.read_parquet(wanted.takes, columns=["take_id", "split"])
+        known = set(table["take_id"][table["split"].isin(["train", "pretrain"])])
+        takes = [take for take in takes if take in known] or takes
+    found, count = [], 0
+    for take in takes:
+        found.append(stream.read(take).features.astype(np.float32))
+        count += len(found[-1])
+        if count > FIT_TOKENS:
+            break
+    return found

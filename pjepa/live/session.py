@@ -1,0 +1,255 @@
+"""One live session: a source in, decided steps out, until it ends, stalls or is interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from pjepa.errors import InputError
+from pjepa.live.labels import Decided, LabelStream, Runs
+from pjepa.live.models import Models
+from pjepa.live.source import PIPE, Hop, Source
+from pjepa.live.tokens import Tokens, TokenStream
+from pjepa.live.view import Shown, View
+from pjepa.state import TENSORS, State, load_state, numbers, part, save_state, under
+from pjepa.work import fingerprint
+
+SAVE_S = 5.0  # between two saved states
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a session runs."""
+
+    live: bool = False
+    horizon: int | None = None
+    stall_s: float = 30.0
+    jsonl: Path | None = None
+    state: Path | None = None
+    quiet: bool = False
+
+
+class Session:
+    """Frames to labels; everything it remembers can be saved and restored."""
+
+    def __init__(self, models: Models, name: str, options: Options) -> None:
+        self.models, self.name, self.options = models, name, options
+        self.labels = LabelStream(models.encoder, models.probe, models.rule, options.horizon)
+        rate = models.patches.tokens_fps * models.pooler.facts.per_step
+        self.runs, self.step_s = Runs(1 / rate), 1 / rate
+        self.times = np.zeros(0)  # of tokens without a final label
+        self.next_step, self.written = 0, 0  # steps that became tokens; bytes of the JSON lines
+        self.latencies: dict[str, list[float]] = {"algorithmic": [], "compute": []}
+        self.view, self.shown, self.saved_at = View(options.quiet), Shown(), 0.0
+        if options.state is not None and (options.state / TENSORS).is_file():
+            self._restore(options.state)
+        self.tokens = TokenStream(
+            models.backbone, models.pooler, models.patches, models.pooled, self.next_step
+        )
+        self.source = self._source()
+
+    def _source(self) -> Source:
+        """The source; a file goes on where the saved state ends, with the frames before it."""
+        grid, done = self.tokens.grid, self.next_step
+        hop, piped = grid.hop, self.name == PIPE
+        context = self.models.patches.steps - hop
+        start = 0 if piped else max(0, done - context) // hop * hop
+        return Source(
+            self.name, grid, self.models.backbone.prepared, self.options.live,
+            self.options.stall_s, start, done if piped else 0,
+        )  # fmt: skip
+
+    def run(self) -> dict[str, Any]:
+        """Runs to the end and returns a summary (JSON values)."""
+        started = time.monotonic()
+        with self.view, _lines(self.options.jsonl, self.written) as out, _interrupt(self.source):
+            for note in self.models.notes:
+                self.view.note(f"note: {note}")
+            for hop in self.source.hops():
+                taken = time.monotonic()
+                arrived = hop.arrived if self.options.live else taken
+                for tokens in self.tokens.push(hop):
+                    self._tell(self.labels.push(tokens.features), tokens, arrived, out)
+                self._show(hop, started)
+                self._save(out)
+            self._finish(out)
+        return self._summary(time.monotonic() - started)
+
+    def _tell(
+        self, probabilities: np.ndarray, tokens: Tokens, arrived: float, out: BinaryIO | None
+    ) -> None:
+        """Writes the steps that these final tokens decide."""
+        self.times = np.concatenate([self.times, tokens.times_s])
+        self.next_step = int(tokens.times_s[-1] * self.models.patches.tokens_fps + 1e-6) + 1
+        final, self.times = self.times[: len(probabilities)], self.times[len(probabilities) :]
+        compute = time.monotonic() - arrived
+        for moment, row in zip(final.tolist(), probabilities, strict=True):
+            self.latencies["algorithmic"].append(tokens.until_s - moment)
+            self.latencies["compute"].append(compute)
+            best = int(row.argmax())
+            self._write(
+                self.runs.push(moment, best, float(row[best])), tokens.until_s, arrived, out
+            )
+        self.shown.time_s = tokens.until_s
+
+    def _write(
+        self,
+        run: tuple[float, float, int, float] | None,
+        until_s: float,
+        arrived: float,
+        out: BinaryIO | None,
+    ) -> None:
+        if run is None:
+            return
+        start, end, label, score = run
+        wait, compute = max(0.0, until_s - end), time.monotonic() - arrived
+        name = self.models.classes.names[label]
+        step = Decided(start, end, name, score, wait + compute, wait, compute)
+        if out is not None:
+            self.written += out.write((json.dumps(step.row()) + "\n").encode())
+            out.flush()
+        self.shown.steps.append(step)
+        self.view.decided(step)
+
+    def _finish(self, out: BinaryIO | None) -> None:
+        """The take is over: all that waited is labelled, and the last step ends.
+
+        A source that was cut short may go on after a restart, so its state is saved before.
+        """
+        ended = self.source.status == "ended"
+        if not ended:
+            self._save(out, now=True)
+        arrived = time.monotonic()
+        for tokens in self.tokens.finish():
+            self._tell(self.labels.push(tokens.features), tokens, arrived, out)
+        for moment, row in zip(self.times.tolist(), self.labels.finish(), strict=True):
+            best = int(row.argmax())
+            run = self.runs.push(moment, best, float(row[best]))
+            self._write(run, self.shown.time_s, arrived, out)
+        self.times = self.times[:0]
+        self._write(self.runs.finish(), self.shown.time_s, arrived, out)
+        if ended and self.options.state is not None:  # nothing to go on with
+            (self.options.state / TENSORS).unlink(missing_ok=True)
+
+    def _show(self, hop: Hop, started: float) -> None:
+        shown, elapsed = self.shown, max(time.monotonic() - started, 1e-9)
+        shown.duration_s, shown.dropped = self.source.duration_s, self.source.dropped
+        shown.fps = self.source.frames / elapsed
+        shown.speed = shown.fps / self.source.grid.fps
+        shown.algorithmic_s = shown.time_s - float(self.times[0]) if len(self.times) else 0.0
+        shown.compute_s = time.monotonic() - hop.arrived if self.options.live else 0.0
+        if self.latencies["compute"]:
+            shown.compute_s = self.latencies["compute"][-1]
+        if self.view.live is not None:  # the present step is provisional: only for the eye
+            waiting = self.labels.peek() if self.labels.waiting else np.zeros((0, 1))
+            if len(waiting):
+                best = int(waiting[-1].argmax())
+                shown.current = self.models.classes.names[best]
+                shown.score = float(waiting[-1][best])
+            elif self.runs.count:
+                shown.current = self.models.classes.names[self.runs.label]
+                shown.score = self.runs.score / self.runs.count
+            self.view.update(shown)
+
+    def _summary(self, seconds: float) -> dict[str, Any]:
+        return {
+            "source": self.name,
+            "status": self.source.status,
+            "video_s": self.shown.time_s,
+            "wall_s": seconds,
+            "speed": self.source.frames / self.source.grid.fps / max(seconds, 1e-9),
+            "frames": self.source.frames,
+            "dropped": self.source.dropped,
+            "spent_s": {**self.tokens.spent, **self.labels.spent},
+            "cache_bytes": self.labels.cache_bytes,
+            "latency_s": {
+                kind: {f"p{q}": float(np.percentile(found, q)) for q in (50, 95)}
+                for kind, found in self.latencies.items()
+                if found
+            },
+        }
+
+    def _about(self) -> dict[str, Any]:
+        """What a saved state belongs to."""
+        models, encoder = self.models, self.labels.encoder
+        return {
+            "source": self.name,
+            "horizon": self.options.horizon,
+            "encoder": None if encoder is None else encoder.about(),
+            "probe": fingerprint(models.probe.details, list(models.classes.names)),
+            "patches": models.patches.model_dump(mode="json"),
+            "pooled": models.pooled,
+        }
+
+    def _save(self, out: BinaryIO | None, now: bool = False) -> None:
+        """Saves the state every few seconds, or now; the lines it counts are on disk then."""
+        folder = self.options.state
+        if folder is None or not (now or time.monotonic() - self.saved_at > SAVE_S):
+            return
+        if out is not None:
+            os.fsync(out.fileno())
+        save_state(folder, self.state(), self._about())
+        self.saved_at = time.monotonic()
+
+    def state(self) -> State:
+        """Everything that later lines depend on."""
+        counts = numbers(self.next_step, self.written, self.shown.time_s)
+        own: State = {"counts": counts, "times": numbers(*self.times.tolist())}
+        return own | under("labels", self.labels.state()) | under("runs", self.runs.state())
+
+    def _restore(self, folder: Path) -> None:
+        state, about = load_state(folder)
+        if about != json.loads(json.dumps(self._about())):
+            raise InputError(
+                f"{folder}: the state of another source, model or setting; remove it or choose "
+                "another --state"
+            )
+        step, written, self.shown.time_s = state["counts"].tolist()
+        self.next_step, self.written = int(step), int(written)
+        self.times = state["times"].numpy().copy()
+        self.labels.restore(part("labels", state))
+        self.runs.restore(part("runs", state))
+        self.view.note(f"goes on at {self.next_step / self.models.patches.tokens_fps:.2f} s")
+
+
+@contextmanager
+def _lines(path: Path | None, written: int) -> Iterator[BinaryIO | None]:
+    """The JSON lines; a continued session cuts off what came after its saved state."""
+    if path is None:
+        yield None
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("r+b" if written and path.exists() else "wb") as file:
+        file.truncate(written)
+        file.seek(written)
+        yield file
+
+
+@contextmanager
+def _interrupt(source: Source) -> Iterator[None]:
+    """Ctrl-C stops the source, so that all output is completed; a second one ends at once."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        source.stop()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        signal.signal(signal.SIGINT, stop)
+    except ValueError:  # not the main thread: nobody presses Ctrl-C here
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

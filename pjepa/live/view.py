@@ -1,0 +1,127 @@
+"""What a live session shows: a view that stays in place on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.text import Text
+
+from pjepa.live.labels import Decided
+from pjepa.progress import say
+
+COLORS = ("cyan", "magenta", "yellow", "green", "blue", "red", "white")
+RECENT = 8  # decided steps on the screen
+BAR = 60  # characters of the timeline
+
+
+@dataclass
+class Shown:
+    """The numbers of the present moment."""
+
+    time_s: float = 0.0
+    duration_s: float | None = None
+    current: str = "-"
+    score: float = 0.0
+    speed: float = 0.0  # seconds of video a second
+    fps: float = 0.0  # frames shown to the backbone a second
+    algorithmic_s: float = 0.0
+    compute_s: float = 0.0
+    dropped: int = 0
+    steps: deque[Decided] = field(default_factory=lambda: deque(maxlen=512))
+
+
+class View:
+    """`with View() as view: view.update(shown)`; `view.decided(step)` once for every step."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.console = Console(stderr=True)
+        self.live: Live | None = None
+        self.quiet = quiet
+        self.colors: dict[str, str] = {}
+
+    def __enter__(self) -> View:
+        if self.console.is_terminal and not self.quiet:
+            self.live = Live(Text(""), console=self.console, refresh_per_second=8)
+            self.live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def decided(self, step: Decided) -> None:
+        """One line for one step: on stdout, or above the view where both share a terminal."""
+        if self.quiet:
+            return
+        line = decided_line(step)
+        if self.live is not None and sys.stdout.isatty():
+            self.console.print(escape(line), highlight=False)
+        else:
+            print(line, flush=True)
+
+    def update(self, shown: Shown) -> None:
+        """Draws the present moment, where there is a view."""
+        if self.live is not None:
+            self.live.update(self.drawn(shown))
+
+    def note(self, message: str) -> None:
+        """A line for people, on stderr."""
+        if self.live is not None:
+            self.console.print(escape(message), highlight=False)
+        else:
+            say(message)
+
+    def drawn(self, shown: Shown) -> Group:
+        """The view: current step, timeline so far, progress, pace and latency."""
+        whole = f" of {clock(shown.duration_s)}" if shown.duration_s else ""
+        lost = f", {shown.dropped} frames dropped" if shown.dropped else ""
+        now = Text.assemble(
+            ("now  ", "dim"), (shown.current, f"bold {self._color(shown.current)}"),
+            (f"  {shown.score:.2f}" if shown.score else "", "dim"),
+        )  # fmt: skip
+        pace = (
+            f"{clock(shown.time_s)}{whole}   {shown.speed:.1f}x real time, {shown.fps:.1f} fps   "
+            f"latency {shown.algorithmic_s:.2f} s + {1e3 * shown.compute_s:.0f} ms compute{lost}"
+        )
+        return Group(now, self._timeline(shown), Text(pace, "dim"))
+
+    def _timeline(self, shown: Shown) -> Text:
+        """All decided time as one bar, a colour for every label."""
+        bar = Text("     ")
+        if not shown.steps or not shown.time_s:
+            return bar
+        first = shown.steps[0].start
+        scale = BAR / max(shown.time_s - first, 1e-9)
+        for step in shown.steps:
+            width = round((step.end - first) * scale) - round((step.start - first) * scale)
+            bar.append("█" * width, self._color(step.label))
+        return bar
+
+    def _color(self, label: str) -> str:
+        return self.colors.setdefault(label, COLORS[len(self.colors) % len(COLORS)])
+
+
+def decided_line(step: Decided) -> str:
+    """`0:12.25  0:15.50  label  0.83  latency 2.05 s + 31 ms`."""
+    return (
+        f"{clock(step.start):>10}  {clock(step.end):>10}  {' '.join(step.label.split())}  "
+        f"{step.score:.2f}  latency {step.algorithmic_s:.2f} s + {1e3 * step.compute_s:.0f} ms"
+    )
+
+
+def clock(seconds: float) -> str:
+    """`1:02:03.25` or `2:03.25`."""
+    minutes, rest = divmod(round(seconds, 2), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    return f"{hours}:{minutes:02d}:{rest:05.2f}" if hours else f"{minutes}:{rest:05.2f}"

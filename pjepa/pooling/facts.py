@@ -1,0 +1,103 @@
+"""What is known of a pooler without loading it: `config.json`, the same for every kind."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from math import gcd
+from pathlib import Path
+from typing import Any
+
+from pjepa.backbones.store import PatchInfo
+from pjepa.errors import InputError
+from pjepa.video.sampling import WindowScope
+from pjepa.work import file_sha256, read_json
+
+CONFIG = "config.json"
+
+
+@dataclass(frozen=True)
+class PoolerFacts:
+    """How patches become tokens, and what labels went into that."""
+
+    kind: str
+    width: int  # of a token
+    window: int  # steps that are pooled together
+    per_step: int  # tokens of one step
+    scope: WindowScope  # what windows stay inside
+    train_labels: bool
+    selection_labels: str  # who chose the epoch: none | holdout
+    folds: int  # train tokens come from models that did not see their labels, if not 0
+    patches: PatchInfo
+    sha256: str  # over all files of the pooler
+
+    @property
+    def inside_segments(self) -> bool:
+        """Whether neither backbone nor pooler looks past the annotated segment."""
+        return self.patches.window_scope == "segment" and (
+            self.window == 1 or self.scope == "segment"
+        )
+
+    @property
+    def knows_boundaries(self) -> bool:
+        """Whether annotated boundaries placed the windows of backbone or pooler."""
+        return self.patches.window_scope == "segment" or (
+            self.window > 1 and self.scope == "segment"
+        )
+
+    @property
+    def lookahead_steps(self) -> int:
+        """Steps from a token's own to the end of what it can see, its own included.
+
+        It sees to the end of its pooler window, whose last patches see to the end of theirs. Cut
+        from the same start, the two ends lie at most `encoded - gcd` steps apart.
+        """
+        pooled, encoded = self.window, self.patches.sampling.kept
+        if self.patches.tubelet == 1:
+            return pooled - 1  # an image model sees its own frame alone
+        together = gcd(pooled, encoded) if self.scope == self.patches.window_scope else 1
+        return pooled + encoded - together
+
+
+def read_facts(folder: Path) -> PoolerFacts:
+    """The facts of the pooler in a folder."""
+    found = read_json(folder / CONFIG)
+    try:
+        return PoolerFacts(
+            kind=found["kind"],
+            width=found["width_out"],
+            window=found["window"],
+            per_step=found["per_step"],
+            scope=found["scope"],
+            **found["provenance"],
+            patches=PatchInfo(**found["patches"]),
+            sha256=_folder_sha256(folder),
+        )
+    except (KeyError, TypeError) as error:
+        raise InputError(
+            f"{folder / CONFIG}: not a pooler of this version ({error}); run `dvc repro pooler`"
+        ) from None
+
+
+def common_config(
+    kind: str, info: PatchInfo, width: int, window: int, per_step: int, scope: str
+) -> dict[str, Any]:
+    """The part of `config.json` that every kind has, without labels."""
+    return {
+        "kind": kind,
+        "grid": [info.rows, info.columns],
+        "width_in": info.width,
+        "width_out": width,
+        "window": window,
+        "per_step": per_step,
+        "scope": scope,
+        "provenance": {"train_labels": False, "selection_labels": "none", "folds": 0},
+        "patches": dict(vars(info)),
+    }
+
+
+def _folder_sha256(folder: Path) -> str:
+    """One hash over the names and contents of the files tokens depend on."""
+    files = [folder / CONFIG, *sorted(folder.glob("*.safetensors"))]
+    lines = "".join(f"{file.name} {file_sha256(file)}\n" for file in files)
+    return hashlib.sha256(lines.encode()).hexdigest()

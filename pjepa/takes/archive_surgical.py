@@ -1,0 +1,146 @@
+"""Surgical archives: phases beside the tokens (Cholec80, M2CAI16); LEMON's unlabelled shards."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pjepa.config.data import ArchiveConfig
+from pjepa.errors import InputError
+from pjepa.roots import inside
+from pjepa.runs import runs
+from pjepa.takes.archive_file import Packed, read_packed, string_list, tensor, torch_file
+from pjepa.takes.archive_table import ARCHIVES, Archive
+from pjepa.takes.manifest import Classes, VideoRow
+from pjepa.takes.shipped import locator
+from pjepa.takes.source import Annotation, Source, take_row
+
+SPLITS = {"train": "train", "val": "val", "validation": "val", "test": "test"}
+DEVELOPMENT = {"train": (1, 32), "val": (33, 40), "test": (41, 80)}  # Cholec80, to choose on 33-40
+TABLE1 = {"train": (1, 40), "test": (41, 80)}
+
+
+def surgical_source(own: ArchiveConfig, known: Archive, folder: Path) -> Source:
+    """Cholec80 or M2CAI16 alone, or LEMON to pretrain on with Cholec80's labels beside it."""
+    if known.with_labels is None:
+        return _phases(own, known, folder, own.features or known.features)
+    labelled = ARCHIVES[known.with_labels]
+    phases = _phases(own, labelled, folder, labelled.features)
+    videos, takes = _shards(own, known, folder)
+    note = f"{len(videos)} {known.dataset} videos to pretrain on, labels from {labelled.dataset}"
+    return Source(
+        [*videos, *phases.videos],
+        [*takes, *phases.takes],
+        phases.segments,
+        phases.classes,
+        known.info,
+        phases.skipped,
+        [note, *phases.notes],
+    )
+
+
+def _phases(own: ArchiveConfig, known: Archive, folder: Path, features: str) -> Source:
+    packed = read_packed(inside(folder, features))
+    names = tuple(string_list(packed.path, packed.extra, "phase_class_names"))
+    labels = tensor(packed.path, packed.extra, "phase_labels", 1).numpy()
+    if len(labels) != len(packed.times) or (len(labels) and int(labels.max()) >= len(names)):
+        raise InputError(
+            f"{packed.path}: phase_labels: expected {len(packed.times)} below {len(names)}, found "
+            f"{len(labels)} up to {int(labels.max()) if len(labels) else 0}"
+        )
+    videos, takes, segments = [], [], []
+    for number, (video, split) in enumerate(_splits(own, known, packed)):
+        take_id = f"{known.dataset}/{video}"
+        times = packed.video_times(number)
+        first, stop = packed.span(number)
+        end = float(times[-1]) + 1 / packed.fps
+        at = locator("pt", _below(own, features), str(number))
+        videos.append(VideoRow(take_id, None, packed.fps, end, features=at, root="data"))
+        takes.append(_row(take_id, known.dataset, split, video))
+        segments += _phase_segments(take_id, labels[first:stop], times, end)
+    return Source(videos, takes, segments, Classes(names, known.background), known.info)
+
+
+def _splits(own: ArchiveConfig, known: Archive, packed: Packed) -> list[tuple[str, str]]:
+    """(video, split): by number for Cholec80, by what the archive says for others."""
+    if known.dataset != "cholec80":
+        given = string_list(packed.path, packed.extra, "source_splits", len(packed.names))
+        unknown = [split for split in given if split.lower() not in SPLITS]
+        if unknown:
+            raise InputError(
+                f"{packed.path}: source_splits: expected {', '.join(SPLITS)}, found {unknown[0]!r}"
+            )
+        return [(v, SPLITS[s.lower()]) for v, s in zip(packed.names, given, strict=True)]
+    ranges = DEVELOPMENT if own.protocol == "release" or own.set == "lemon" else TABLE1
+    found = []
+    for video in packed.names:
+        digits = re.search(r"(\d+)\D*$", video)
+        number = int(digits.group(1)) if digits else 0
+        split = [name for name, (low, high) in ranges.items() if low <= number <= high]
+        if not split:
+            raise InputError(
+                f"{packed.path}: video_ids: expected video01 to video80, found {video!r}"
+            )
+        found.append((video, split[0]))
+    return found
+
+
+def _phase_segments(
+    take_id: str, labels: np.ndarray, times: np.ndarray, end: float
+) -> list[Annotation]:
+    """Runs of equal phases; a negative one is unknown and no segment."""
+    starts, lengths = runs(labels)
+    limits = np.append(times, end)
+    return [
+        Annotation(take_id, float(limits[first]), float(limits[first + count]), int(labels[first]))
+        for first, count in zip(starts.tolist(), lengths.tolist(), strict=True)
+        if labels[first] >= 0
+    ]
+
+
+def _shards(
+    own: ArchiveConfig, known: Archive, folder: Path
+) -> tuple[list[VideoRow], list[dict[str, Any]]]:
+    """LEMON's videos by its index; shards are opened when tokens are made."""
+    features = own.features or known.features
+    path = inside(folder, features)
+    if not path.is_file():
+        raise InputError(f"{path}: no such index; `pjepa fetch` gets the public archives")
+    index = torch_file(path)
+    names = string_list(path, index, "video_ids")
+    shards = string_list(path, index, "shards")
+    splits = string_list(path, index, "splits", len(names))
+    where, local, tokens = (
+        tensor(path, index, key, 1).tolist() for key in ("shard_ids", "local_indices", "num_tokens")
+    )
+    fps = float(index.get("target_fps") or 4.0)
+    if {len(where), len(local), len(tokens)} != {len(names)}:
+        raise InputError(
+            f"{path}: shard_ids, local_indices, num_tokens: expected {len(names)} each"
+        )
+    base = features.rpartition("/")[0]
+    files = [f"{base}/{shard}" if base else shard for shard in shards]
+    missing = [file for file in files if not inside(folder, file).is_file()]
+    if missing:
+        raise InputError(f"{path}: shards: {len(missing)} are not there, first {missing[0]}")
+    videos, takes = [], []
+    for video, split, shard, number, count in zip(names, splits, where, local, tokens, strict=True):
+        if not 0 <= shard < len(files):
+            raise InputError(f"{path}: shard_ids: {video!r} in shard {shard} of {len(files)}")
+        take_id = f"{known.dataset}/{video}"
+        at = locator("pt", _below(own, files[shard]), str(number))
+        videos.append(VideoRow(take_id, None, fps, count / fps, features=at, root="data"))
+        takes.append(_row(take_id, known.dataset, SPLITS.get(split, "pretrain"), video))
+    return videos, takes
+
+
+def _row(take_id: str, dataset: str, split: str, video: str) -> dict[str, Any]:
+    """Who operated is in none of the archives, so a video is a group of its own."""
+    return take_row(take_id, dataset, split, task="surgery", recording=f"{dataset}/{video}")
+
+
+def _below(own: ArchiveConfig, name: str) -> str:
+    return name if own.path == "." else f"{own.path}/{name}"

@@ -1,0 +1,161 @@
+"""The `assembly101` source: coarse segmentation on the TSM features or the videos of one view.
+
+Frames count at 30 per second. A recording gives an assembly and a disassembly take, each its
+labelled span; both are one group. From video, both takes run over the whole recording: what lies
+outside their segments is a gap (tokens.gaps).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pjepa.config.data import Assembly101Config, DataConfig
+from pjepa.errors import InputError
+from pjepa.progress import track
+from pjepa.roots import inside
+from pjepa.takes.assembly101_frames import FPS, Frames, opened_frames
+from pjepa.takes.framewise import closest, read_lines
+from pjepa.takes.manifest import Classes, FeatureInfo, VideoRow
+from pjepa.takes.source import Annotation, Source, left_out, take_row
+
+COARSE = "coarse-annotations"
+KINDS = ("assembly", "disassembly")
+# Trained on Assembly101's train labels; every frame alone, so it sees nothing ahead.
+TSM = FeatureInfo("TSM of Assembly101", lookahead_s=0.0, train_labels=True)
+PERSON = re.compile(r"_(\d+)-\w+_\d+_user_id")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One line of a split file: a recording, what happens in it, the toy."""
+
+    kind: str
+    sequence: str
+    split: str
+    toy: str
+
+
+@dataclass
+class Found:
+    """What reading takes one by one gathers."""
+
+    videos: list[VideoRow] = field(default_factory=list)
+    takes: list[dict[str, Any]] = field(default_factory=list)
+    segments: list[Annotation] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+
+
+def assembly101_source(own: Assembly101Config, config: DataConfig, root: Path) -> Source:
+    """The takes of train and val; those of test, whose labels are withheld, on request."""
+    base = root if own.path == "." else inside(root, own.path, "the data root")
+    classes = read_actions(base / COARSE / "actions.csv")
+    splits = ("train", "val", "test") if own.test else ("train", "val")
+    streams = [s for split in splits for kind in KINDS for s in _streams(base, split, kind)]
+    frames, found = opened_frames(own, base, {s.sequence for s in streams}, config.workers), Found()
+    ids = {name: number for number, name in enumerate(classes.names)}
+    for stream in track(streams, "takes: read", unit="take"):
+        _read_take(stream, frames, base, ids, found)
+    notes = []
+    if found.cut:
+        notes.append(f"{len(found.cut)} takes end with their {frames.what}, before their labels: "
+                     f"{', '.join(found.cut)}")  # fmt: skip
+    if found.gaps:
+        notes.append(f"{len(found.gaps)} takes whose segments overlap or leave gaps: "
+                     f"{', '.join(found.gaps)}")  # fmt: skip
+    skipped = left_out(f"no {frames.what} of view {own.view}", found.missing, config.missing)
+    features = TSM if own.input == "tsm" else None
+    return Source(found.videos, found.takes, found.segments, classes, features, skipped, notes)
+
+
+def read_actions(path: Path) -> Classes:
+    """Coarse actions by action_id; none of them is background."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; fetch the coarse annotations")
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        if not {"action_id", "action_cls"} <= set(reader.fieldnames or []):
+            raise InputError(
+                f"{path}: expected the columns action_id and action_cls, found {reader.fieldnames}"
+            )
+        rows = {row["action_id"].strip(): row["action_cls"].strip() for row in reader}
+    if set(rows) != {str(number) for number in range(len(rows))} or not rows:
+        raise InputError(f"{path}: action_id must run from 0 to {len(rows) - 1} without a gap")
+    return Classes(tuple(rows[str(number)] for number in range(len(rows))), None)
+
+
+def _streams(base: Path, split: str, kind: str) -> list[Stream]:
+    """The lines `{kind}_{sequence}.txt, is_shared, toy_id, toy_name` of a split file."""
+    path = base / COARSE / "coarse_splits" / f"{split}_coarse_{kind}.txt"
+    streams = []
+    for number, line in enumerate(read_lines(path), 1):
+        cells = [cell.strip() for cell in line.split("\t")]
+        name = cells[0].removesuffix(".txt")
+        if not name.startswith(f"{kind}_"):
+            raise InputError(f"{path}, line {number}: expected {kind}_SEQUENCE.txt, found {line!r}")
+        toy = cells[3] if len(cells) > 3 else ""
+        streams.append(Stream(kind, name.removeprefix(f"{kind}_"), split, toy))
+    return streams
+
+
+def _read_take(
+    stream: Stream, frames: Frames, base: Path, ids: Mapping[str, int], found: Found
+) -> None:
+    """Adds one take: the frames from its first label to its last."""
+    take_id = f"{stream.kind}/{stream.sequence}/{frames.own.view}"
+    spans = _labels(stream, base, ids)
+    first = min((start for start, _, _ in spans), default=1)
+    end = max((end for _, end, _ in spans), default=None)
+    row, stop = frames.row(take_id, stream.sequence, first, end)
+    if row is None:
+        found.missing.append(take_id)
+        return
+    if end is not None and stop < end:
+        found.cut.append(f"{take_id} ({end - stop} frames)")
+    if end is not None and sum(stop - start for start, stop, _ in spans) != end - first:
+        found.gaps.append(take_id)
+    found.videos.append(row)
+    found.takes.append(_row(stream, take_id, frames.own.view))
+    found.segments += [Annotation(take_id, s / FPS, e / FPS, label) for s, e, label in spans]
+
+
+def _row(stream: Stream, take_id: str, view: str) -> dict[str, Any]:
+    person = PERSON.search(stream.sequence)
+    return take_row(
+        take_id,
+        "assembly101",
+        stream.split,
+        task=stream.toy,
+        recording=stream.sequence,
+        participant=person.group(1) if person else "",
+        view=view,
+    )
+
+
+def _labels(stream: Stream, base: Path, ids: Mapping[str, int]) -> list[tuple[int, int, int]]:
+    """(start frame, end frame, label) of a label file; empty where test labels are withheld."""
+    name = f"{stream.kind}_{stream.sequence}.txt"
+    path = inside(base / COARSE / "coarse_labels", name)
+    if stream.split == "test" and not path.is_file():
+        return []
+    spans = []
+    for number, line in enumerate(read_lines(path), 1):
+        cells = [cell.strip() for cell in line.split("\t")]
+        where = f"{path}, line {number}"
+        if len(cells) < 3 or not (cells[0].isdigit() and cells[1].isdigit()):
+            raise InputError(f"{where}: expected `start TAB end TAB action`, found {line!r}")
+        start, end = int(cells[0]), int(cells[1])
+        if start >= end:
+            raise InputError(f"{where}: frames {start} to {end}; expected the end after the start")
+        if cells[2] not in ids:
+            raise InputError(f"{where}: no action {cells[2]!r}{closest(cells[2], ids)}")
+        spans.append((start, end, ids[cells[2]]))
+    if not spans:
+        raise InputError(f"{path}: no segment; expected `start TAB end TAB action` lines")
+    return spans

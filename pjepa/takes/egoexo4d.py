@@ -1,0 +1,218 @@
+"""The `egoexo4d` source: fine-grained keystep recognition of Ego-Exo4D, ego RGB video.
+
+`takes.json`, `annotations/keystep_benchmark/keystep_segment_{train,val}.json` and
+`label_mapping.csv` (278 classes) as the `egoexo` tool downloads them. The take stream of the paper
+is its annotated segments in time order: tokens.gaps=drop, tokens.overlap=duplicate.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pjepa.config.data import DataConfig, EgoExo4DConfig
+from pjepa.errors import InputError
+from pjepa.roots import inside
+from pjepa.takes.manifest import Classes, VideoRow
+from pjepa.takes.source import Annotation, Source, left_out, take_row
+from pjepa.takes.videos import measured_videos
+from pjepa.work import read_json
+
+BENCHMARK = "annotations/keystep_benchmark"
+Skipped = dict[str, list[str]]
+LATE_S = 1.0  # a segment may end this long after its video
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The benchmark's classes, and the label of every global step id."""
+
+    classes: Classes
+    label_of: Mapping[int, int]
+
+
+@dataclass
+class Take:
+    """A take that has keystep segments."""
+
+    facts: Mapping[str, Any]  # its entry in takes.json
+    split: str
+    segments: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return str(self.facts["take_name"])
+
+
+def egoexo4d_source(own: EgoExo4DConfig, config: DataConfig, root: Path) -> Source:
+    """The annotated takes of train and val; the labels of test are not public."""
+    base = root if own.path == "." else inside(root, own.path, "the data root")
+    steps = read_steps(base / BENCHMARK / "label_mapping.csv")
+    takes, unknown = _annotated_takes(base)
+    skipped = left_out("no entry in takes.json", unknown, config.missing)
+    dropped = [take.name for take in takes if take.facts.get("is_dropped")]
+    takes = [take for take in takes if not take.facts.get("is_dropped")]
+    videos = _videos(takes, own, config, base, skipped)
+    ends = {row.take_id: row.duration_s for row in videos}
+    kept = [take for take in takes if take.name in ends]
+    segments = [segment for take in kept for segment in _segments(take, steps)]
+    rows, notes = [_row(take) for take in kept], _notes(segments, ends)
+    if dropped:
+        notes.append(f"{len(dropped)} takes left out, is_dropped in takes.json: {dropped}")
+    return Source(videos, rows, segments, steps.classes, skipped=skipped, notes=notes)
+
+
+def _videos(
+    takes: list[Take], own: EgoExo4DConfig, config: DataConfig, base: Path, skipped: Skipped
+) -> list[VideoRow]:
+    """The ego videos that are there and can be read; the others are added to `skipped`."""
+    files = {take.name: ego_video(take, base, own.videos) for take in takes}
+    absent = [name for name, file in files.items() if file is None or not (base / file).is_file()]
+    skipped |= left_out("no ego video", absent, config.missing)
+    here = {name: base / file for name, file in files.items() if file and name not in absent}
+    measured = measured_videos(here, config.workers)
+    faults = [found.fault for found in measured.values() if found.fault]
+    skipped |= left_out("no readable video", faults, config.missing)
+    prefix = "" if own.path == "." else f"{own.path}/"
+    return [
+        VideoRow(name, f"{prefix}{files[name]}", found.fps, found.duration_s, root="data")
+        for name, found in measured.items()
+        if not found.fault
+    ]
+
+
+def read_steps(path: Path) -> Steps:
+    """Classes by label_id; a step name that two scenarios share is told apart by its scenario."""
+    columns = ["label_id", "step_unique_id", "step_name", "scenario_name"]
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; fetch it with `egoexo --parts annotations`")
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        if not set(columns) <= set(reader.fieldnames or []):
+            raise InputError(f"{path}: expected the columns {columns}, found {reader.fieldnames}")
+        rows = list(reader)
+    labels: dict[int, dict[str, str]] = {}
+    for number, row in enumerate(rows, 2):
+        try:
+            label = int(row["label_id"])
+            int(row["step_unique_id"])
+        except (TypeError, ValueError):
+            raise InputError(
+                f"{path}, line {number}: expected whole numbers, found {row}"
+            ) from None
+        if label in labels:
+            raise InputError(f"{path}, line {number}: label_id {label} stands there twice")
+        labels[label] = row
+    if sorted(labels) != list(range(len(labels))) or not labels:
+        raise InputError(f"{path}: label_id must run from 0 to {len(labels) - 1} without a gap")
+    ordered = [labels[label] for label in range(len(labels))]
+    count = Counter(row["step_name"] for row in ordered)
+    names = tuple(
+        row["step_name"] if count[row["step_name"]] == 1
+        else f"{row['step_name']} ({row['scenario_name']}, {row['step_unique_id']})"
+        for row in ordered
+    )  # fmt: skip
+    ids = {int(row["step_unique_id"]): label for label, row in enumerate(ordered)}
+    return Steps(Classes(names, None), ids)
+
+
+def _annotated_takes(base: Path) -> tuple[list[Take], list[str]]:
+    """Takes with segments in the order of takes.json, and names that it does not know."""
+    listed = read_json(base / "takes.json")
+    if not isinstance(listed, list):
+        raise InputError(f"{base / 'takes.json'}: expected a list of takes")
+    facts = {_key(take, "take_uid", base / "takes.json"): take for take in listed}
+    found: dict[str, Take] = {}
+    unknown: list[str] = []
+    for split in ("train", "val"):
+        path = base / BENCHMARK / f"keystep_segment_{split}.json"
+        for number, segment in enumerate(_key(read_json(path), "segments", path)):
+            uid = _key(segment, "take_uid", f"{path}, segments[{number}]")
+            if uid not in facts:
+                unknown.append(str(segment.get("take_name", uid)))
+                continue
+            take = found.setdefault(uid, Take(facts[uid], split))
+            if take.split != split:
+                raise InputError(f"{path}: take {take.name} is in train and in val")
+            take.segments.append({**segment, "where": f"{path}, segments[{number}]"})
+    return [found[uid] for uid in facts if uid in found], sorted(set(unknown))
+
+
+def _key(value: Any, name: str, where: object) -> Any:
+    if not isinstance(value, dict) or value.get(name) is None:
+        keys = ", ".join(value) if isinstance(value, dict) else type(value).__name__
+        raise InputError(f"{where}: expected the key {name!r}, found {keys}")
+    return value[name]
+
+
+def ego_video(take: Take, base: Path, videos: str) -> str | None:
+    """The ego RGB file relative to `base`: the `rgb` stream of the Aria glasses, if there is one.
+
+    `auto` prefers the downscaled file where it exists.
+    """
+    streams = take.facts.get("frame_aligned_videos") or {}
+    cameras = sorted(name for name in streams if name.startswith("aria") and streams[name])
+    named = str(take.segments[0].get("ego_segment_name") or "")
+    cameras.sort(key=lambda name: f"_{name}_" not in named)  # the one the segments show first
+    for camera in cameras:
+        relative = (streams[camera].get("rgb") or {}).get("relative_path")
+        if not relative:
+            continue
+        full = f"{take.facts.get('root_dir') or f'takes/{take.name}'}/{relative}"
+        folder, _, file = full.rpartition("/")
+        small = f"{folder}/downscaled/448/{file}"
+        inside(base, full, f"{base}"), inside(base, small, f"{base}")
+        if videos == "full" or (videos == "auto" and not (base / small).is_file()):
+            return full
+        return small
+    return None
+
+
+def _segments(take: Take, steps: Steps) -> list[Annotation]:
+    """The take's keysteps; label and step must be a pair of the mapping."""
+    found = []
+    for segment in take.segments:
+        where = segment["where"]
+        start, end = (float(_key(segment, name, where)) for name in ("start_time", "end_time"))
+        step, label = segment.get("step_unique_id"), segment.get("label_id")
+        known = steps.label_of.get(int(step)) if step is not None else None
+        label = known if label is None else int(label)
+        if label is None or not 0 <= label < len(steps.classes.names):
+            raise InputError(f"{where}: label_id {label}, step {step}: not in label_mapping.csv")
+        if known is not None and known != label:
+            raise InputError(f"{where}: label_id {label}, but step {step} has label {known}")
+        if not 0 <= start < end:
+            raise InputError(f"{where}: from {start:g} to {end:g} s; expected 0 <= start < end")
+        found.append(Annotation(take.name, start, end, label))
+    return found
+
+
+def _row(take: Take) -> dict[str, Any]:
+    """Takes of one capture show the same people in the same place: they are a group."""
+    facts = take.facts
+    person = facts.get("participant_uid")
+    return take_row(
+        take.name,
+        "egoexo4d",
+        take.split,
+        task=str(facts.get("task_name") or facts.get("parent_task_name") or ""),
+        participant="" if person is None else str(person),
+        view="ego",
+        group=take.name.rpartition("_")[0] or take.name,
+    )
+
+
+def _notes(segments: list[Annotation], ends: Mapping[str, float]) -> list[str]:
+    late = [s.take_id for s in segments if s.end_s > ends[s.take_id] + LATE_S]
+    repeated = len(segments) - len(set(segments))
+    notes = []
+    if late:
+        names = ", ".join(dict.fromkeys(late))
+        notes.append(f"{len(late)} segments end after their video (wrong file?): {names}")
+    if repeated:
+        notes.append(f"{repeated} segments stand there twice; tokens.overlap decides")
+    return notes

@@ -1,0 +1,213 @@
+"""Labels written one per frame beside features of the same length (MS-TCN, FACT and their kin)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+import numpy as np
+
+from pjepa.config.data import DataConfig
+from pjepa.errors import InputError
+from pjepa.progress import track
+from pjepa.roots import inside
+from pjepa.runs import runs
+from pjepa.takes.manifest import Classes, FeatureInfo, VideoRow
+from pjepa.takes.shipped import locator, numpy_array, span_key
+from pjepa.takes.source import Annotation, Source, left_out, take_row
+
+FAR = 0.02  # share of a take by which features and labels may differ before it looks wrong
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a framewise data set keeps things, and what its features are."""
+
+    dataset: str
+    root: Path  # the data root
+    folder: str  # relative to it
+    fps: float
+    time_first: bool
+    features: FeatureInfo
+    pattern: str = ""  # named groups of a video's name: task, recording, participant, view
+    group: str = "recording"
+
+    @property
+    def base(self) -> Path:
+        return self.root if self.folder == "." else inside(self.root, self.folder)
+
+    def relative(self, name: str) -> str:
+        """The name of a file relative to the data root."""
+        return name if self.folder == "." else f"{self.folder}/{name}"
+
+
+@dataclass
+class Found:
+    """What reading takes one by one gathers."""
+
+    videos: list[VideoRow] = field(default_factory=list)
+    takes: list[dict[str, str]] = field(default_factory=list)
+    segments: list[Annotation] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)
+    far: list[str] = field(default_factory=list)
+    unnamed: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+def read_lines(path: Path) -> list[str]:
+    """Lines without surrounding blanks; the last may lack its newline, empty ones may follow."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; the data set is not complete") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text ({error.reason} at {error.start})") from None
+    return [line.strip() for line in text.rstrip().splitlines()]
+
+
+def read_mapping(path: Path, background: str | None = None) -> Classes:
+    """Classes of lines `<id> <name>`; names may hold spaces, ids run from 0 without a gap."""
+    names: dict[int, str] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        ident, _, name = line.partition(" ")
+        if not ident.isdigit() or not name.strip():
+            raise InputError(f"{path}, line {number}: expected `<id> <name>`, found {line!r}")
+        if int(ident) in names or name.strip() in names.values():
+            raise InputError(f"{path}, line {number}: {line!r} stands there twice")
+        names[int(ident)] = name.strip()
+    if sorted(names) != list(range(len(names))) or not names:
+        raise InputError(f"{path}: ids {min(names, default=0)} to {max(names, default=0)} for "
+                         f"{len(names)} classes; expected 0 to {len(names) - 1}")  # fmt: skip
+    ordered = tuple(names[ident] for ident in range(len(names)))
+    return Classes(ordered, background_id(ordered, background, path))
+
+
+def background_id(names: tuple[str, ...], wanted: str | None, path: Path) -> int | None:
+    """The id of the background class: the one asked for, else the one called so, else None."""
+    if wanted is not None and wanted not in names:
+        raise InputError(f"{path}: no class {wanted!r}{closest(wanted, names)}")
+    same = [name for name in names if name == wanted or (not wanted and is_background(name))]
+    return names.index(same[0]) if same else None
+
+
+def is_background(name: str) -> bool:
+    return name.lower() in ("background", "bg")
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean ...?` where a known name is near, else nothing."""
+    near = get_close_matches(name, list(known), n=1, cutoff=0.75)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def read_frame_labels(path: Path, ids: Mapping[str, int]) -> np.ndarray:
+    """Class ids [T] of a file with one name per line; an unknown name is an error."""
+    labels = []
+    for number, line in enumerate(read_lines(path), 1):
+        if line not in ids:
+            raise InputError(
+                f"{path}, line {number}: no class {line!r} in the mapping{closest(line, ids)}"
+            )
+        labels.append(ids[line])
+    if not labels:
+        raise InputError(f"{path}: no label; expected one class name per line")
+    return np.array(labels, np.int64)
+
+
+def frame_segments(take_id: str, labels: np.ndarray, fps: float) -> list[Annotation]:
+    """Runs of equal labels [T] as segments in seconds; frame f stands at f / fps."""
+    starts, lengths = runs(labels)
+    return [
+        Annotation(take_id, first / fps, (first + count) / fps, int(labels[first]))
+        for first, count in zip(starts.tolist(), lengths.tolist(), strict=True)
+    ]
+
+
+def read_split(path: Path) -> list[str]:
+    """Video names of a split file, one per line; a trailing `.txt` is not part of the name."""
+    names = [line.removesuffix(".txt") for line in read_lines(path)]
+    for number, name in enumerate(names, 1):
+        if not name or names.count(name) > 1:
+            what = f"{name!r} stands there twice" if name else "an empty line"
+            raise InputError(f"{path}, line {number}: {what}; expected one video name per line")
+    return names
+
+
+def framewise_source(
+    layout: Layout, classes: Classes, splits: Mapping[str, Iterable[str]], config: DataConfig
+) -> Source:
+    """The takes of the given splits; names that two splits share are refused."""
+    split_of: dict[str, str] = {}
+    for split, names in splits.items():
+        for name in names:
+            if name in split_of:
+                raise InputError(f"{layout.base}: {name!r} is in {split_of[name]} and in {split}")
+            split_of[name] = split
+    ids, found = {name: number for number, name in enumerate(classes.names)}, Found()
+    for name in track(list(split_of), "takes: read", unit="take"):
+        _read_take(layout, name, split_of[name], ids, found)
+    if found.faults:
+        raise InputError("; ".join(found.faults))
+    return Source(
+        found.videos,
+        found.takes,
+        found.segments,
+        classes,
+        layout.features,
+        skipped=left_out("no features", found.missing, config.missing),
+        notes=_notes(found),
+    )
+
+
+def _read_take(layout: Layout, name: str, split: str, ids: Mapping[str, int], found: Found) -> None:
+    """Adds one take, cut to the shorter of features and labels as MS-TCN and FACT do."""
+    file = inside(layout.base, f"features/{name}.npy")
+    if not file.is_file():
+        found.missing.append(name)
+        return
+    try:
+        labels = read_frame_labels(inside(layout.base, f"groundTruth/{name}.txt"), ids)
+    except InputError as error:  # all wrong files are named at once
+        found.faults.append(str(error))
+        return
+    rows = numpy_array(file).shape[0 if layout.time_first else 1]
+    length = min(rows, len(labels))
+    if rows != len(labels):
+        found.cut.append(f"{name} ({rows} features, {len(labels)} labels)")
+    if abs(rows - len(labels)) > max(1, FAR * length):
+        found.far.append(name)
+    kind = "npy" if layout.time_first else "npy-dt"
+    where = locator(kind, layout.relative(f"features/{name}.npy"), span_key(0, length))
+    found.videos.append(
+        VideoRow(name, None, layout.fps, length / layout.fps, features=where, root="data")
+    )
+    found.takes.append(_named_take(layout, name, split, found))
+    found.segments += frame_segments(name, labels[:length], layout.fps)
+
+
+def _named_take(layout: Layout, name: str, split: str, found: Found) -> dict[str, str]:
+    match = re.fullmatch(layout.pattern, name) if layout.pattern else None
+    if match is None and layout.pattern:
+        found.unnamed.append(name)
+    parts = {key: value for key, value in (match.groupdict() if match else {}).items() if value}
+    recording = parts.get("recording", name)
+    group = parts.get("participant", recording) if layout.group == "participant" else recording
+    return take_row(name, layout.dataset, split, **{**parts, "recording": recording}, group=group)
+
+
+def _notes(found: Found) -> list[str]:
+    notes = []
+    if found.cut:
+        notes.append(f"{len(found.cut)} takes cut to the shorter of features and labels: "
+                     f"{', '.join(found.cut)}")  # fmt: skip
+    if found.far:
+        notes.append(f"{len(found.far)} takes whose features and labels differ by more than "
+                     f"{FAR:.0%} (another frame rate?): {', '.join(found.far)}")  # fmt: skip
+    if found.unnamed:
+        notes.append(f"{len(found.unnamed)} takes whose names tell no participant, each a group of "
+                     f"its own: {', '.join(found.unnamed)}")  # fmt: skip
+    return notes

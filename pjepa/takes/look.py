@@ -1,0 +1,50 @@
+"""One take with its segments: from data/takes where that is written, else from the source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from urllib.parse import quote
+
+from pjepa import paths
+from pjepa.config.data import DataConfig
+from pjepa.config.section import read_section
+from pjepa.errors import InputError
+from pjepa.roots import data_root
+from pjepa.takes.manifest import VideoRow, read_classes, read_segments, read_videos
+from pjepa.takes.registry import open_source
+
+Segments = list[tuple[float, float, str]]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A take's video and its segments as (start, end, label)."""
+
+    row: VideoRow
+    segments: Segments
+
+
+def found_take(take_id: str) -> Look:
+    """The take of that id; an id that is not there is an error that names a near one."""
+    if paths.VIDEOS_TABLE.exists():
+        rows, names = read_videos(paths.VIDEOS_TABLE), read_classes(paths.CLASSES).names
+        table = read_segments(paths.SEGMENTS_TABLE)
+        mine = table.loc[table["take_id"] == take_id, ["start_s", "end_s", "label"]]
+        spans = [(float(start), float(end), int(label)) for start, end, label in mine.to_numpy()]
+    else:
+        source = open_source(read_section(DataConfig, "data"), data_root())
+        rows, names = source.videos, source.classes.names
+        spans = [(s.start_s, s.end_s, s.label) for s in source.segments if s.take_id == take_id]
+    by_id = {row.take_id: row for row in rows}
+    if take_id not in by_id:
+        near = get_close_matches(take_id, list(by_id), n=1, cutoff=0.3)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InputError(f"no take {take_id!r} among {len(by_id)}{hint}")
+    named = [(a, b, names[label] if label >= 0 else "unknown") for a, b, label in spans]
+    return Look(by_id[take_id], named)
+
+
+def picture_name(take_id: str) -> str:
+    """A file name in the working folder that no take id can leave."""
+    return f"{quote(take_id, safe=' ').lstrip('.') or 'take'}.png"

@@ -1,0 +1,44 @@
+"""The data sources by name: `data.source` chooses one, and only its module is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pjepa.config.data import DataConfig
+from pjepa.errors import InputError
+from pjepa.takes.source import Source
+
+
+def open_source(config: DataConfig, root: Path) -> Source:
+    """What the chosen source holds; `root` is the data root of this machine."""
+    match config.source:
+        case "demo":
+            from pjepa.takes.demo.source import demo_source
+
+            return demo_source(config)
+        case "egoexo4d":
+            from pjepa.takes.egoexo4d import egoexo4d_source
+
+            return egoexo4d_source(config.egoexo4d, config, root)
+        case "egoprocel":
+            from pjepa.takes.egoprocel import egoprocel_source
+
+            return egoprocel_source(config.egoprocel, config, root)
+        case "archive":
+            from pjepa.takes.archive import archive_source
+
+            return archive_source(config.archive, config, root)
+        case "assembly101":
+            from pjepa.takes.assembly101 import assembly101_source
+
+            return assembly101_source(config.assembly101, config, root)
+        case "mstcn":
+            from pjepa.takes.mstcn import mstcn_source
+
+            return mstcn_source(config.mstcn, config, root)
+        case "folder":
+            from pjepa.takes.folder import folder_source
+
+            return folder_source(config.folder, config, root)
+        case _:
+            raise InputError(f"data.source {config.source}: this version does not read it")

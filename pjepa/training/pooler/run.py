@@ -1,0 +1,215 @@
+"""The action pooler of a data set: trained on all train takes, and once more without each fold.
+
+A pooler fitted on a take's own labels gives it tokens that know them; test takes get no such help,
+and whatever is fitted on the train tokens trusts them too much. With `folds`, a train take's tokens
+come from a pooler that never saw it, for as many epochs as the held-out groups chose for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pjepa.backbones.store import PatchInfo, read_patches
+from pjepa.config.pooler import PoolerConfig
+from pjepa.pooling.action import ActionPooler, ActionShape
+from pjepa.pooling.alignment import Alignment, agreement, procrustes
+from pjepa.pooling.facts import CONFIG, common_config
+from pjepa.pooling.stored import MODEL, fold_file, window_tokens, write_weights
+from pjepa.progress import Meter, say
+from pjepa.training.log import Log
+from pjepa.training.pooler.fit import (
+    Fit,
+    Judgement,
+    PoolerWithClassifier,
+    State,
+    balanced_weights,
+    judged,
+)
+from pjepa.training.pooler.takes import PoolerTakes, fold_of
+from pjepa.training.pooler.windows import LabelledPatches, cut, fixed_clips
+from pjepa.work import write_json
+
+METRICS = "metrics.json"
+STARVED = 0.1  # share of the time spent waiting for data that is worth a word
+
+
+@dataclass(frozen=True)
+class PoolerTask:
+    """What is trained: settings, what the patches are, and how many classes there are."""
+
+    config: PoolerConfig
+    info: PatchInfo
+    classes: int
+
+    @property
+    def shape(self) -> ActionShape:
+        config, info = self.config, self.info
+        return ActionShape(
+            rows=info.rows, columns=info.columns, width_in=info.width,
+            width=config.width or info.width, window=config.window,
+            queries=config.queries or config.window, depth=config.depth, heads=config.heads,
+            mlp_ratio=config.mlp_ratio, dropout=config.dropout, positions=config.positions,
+            attend=config.attend,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One trained pooler with its classifier, and how its training went."""
+
+    model: PoolerWithClassifier
+    state: State
+
+
+def train_pooler(
+    task: PoolerTask, takes: PoolerTakes, work: Path, folder: Path, log: Log
+) -> dict[str, Any]:
+    """Trains everything, writes the poolers to `folder` and returns the numbers.
+
+    Resumed from `work`, where a killed run left its state.
+    """
+    config = task.config
+    torch.set_num_threads(config.threads)
+    scale = patch_statistics(takes.fit) if config.input_norm == "standardize" else None
+    main = _trained(task, takes.fit, takes.holdout, scale, work / "all.pt", "pooler")
+    for entry in main.state.history:
+        log(entry)
+    write_weights(folder / MODEL, main.model.pooler)
+    numbers = _numbers(task, takes, main)
+    folds = fold_of(takes.fit, config.folds, config.seed) if config.folds else {}
+    if folds:
+        numbers |= _train_folds(task, takes, folds, main, scale, work, folder)
+    write_json(folder / METRICS, numbers)
+    write_json(folder / CONFIG, pooler_config(task, bool(takes.holdout), folds))
+    return numbers
+
+
+def pooler_config(task: PoolerTask, judged: bool, folds: dict[str, int]) -> dict[str, Any]:
+    """`config.json`: everything that making tokens needs besides the weights."""
+    config, shape = task.config, task.shape
+    found = common_config(
+        "action", task.info, shape.width, shape.window, shape.per_step, config.scope
+    )
+    found["provenance"] = {
+        "train_labels": True,
+        "selection_labels": "holdout" if judged else "none",
+        "folds": config.folds,
+    }
+    return found | {
+        "model": asdict(shape),
+        "target": config.target,
+        "fold_of": folds,
+        "batch_windows": config.batch_windows,
+    }
+
+
+def _trained(
+    task: PoolerTask,
+    takes: Sequence[LabelledPatches],
+    judges: Sequence[LabelledPatches],
+    scale: tuple[np.ndarray, np.ndarray] | None,
+    path: Path,
+    what: str,
+    epochs: int | None = None,
+) -> Trained:
+    """One pooler from the seed's first weights to its best epoch."""
+    config = task.config
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        model = PoolerWithClassifier(task.shape, config, task.classes)
+    if scale is not None:
+        model.pooler.mean.copy_(torch.from_numpy(scale[0]))
+        model.pooler.std.copy_(torch.from_numpy(scale[1]))
+    weights = balanced_weights(takes, task.classes) if config.class_weights == "balanced" else None
+    fit = Fit(model, takes, judges, config, epochs or config.epochs, weights)
+    with Meter(what, fit.epochs, "epoch") as meter:
+        state = fit.run(path, lambda n, note, old: meter.advance(n, note, resumed=old))
+    if fit.waiting() > STARVED:
+        say(f"{what}: {100 * fit.waiting():.0f} % of the time waiting for data: try pooler.workers")
+    return Trained(model, state)
+
+
+def _train_folds(
+    task: PoolerTask,
+    takes: PoolerTakes,
+    folds: dict[str, int],
+    main: Trained,
+    scale: tuple[np.ndarray, np.ndarray] | None,
+    work: Path,
+    folder: Path,
+) -> dict[str, Any]:
+    """One pooler per fold, turned into the main one's space; how well they do on what they miss."""
+    shared = takes.holdout or takes.fit  # windows that no fold's pooler, or all but one, trained on
+    target = _tokens(task, main.model.pooler, shared)
+    left_out: list[Judgement] = []
+    before, after = [], []
+    for fold in range(task.config.folds):
+        seen = [take for take in takes.fit if folds[take.take_id] != fold]
+        missed = [take for take in takes.fit if folds[take.take_id] == fold]
+        name = f"pooler, fold {fold + 1} of {task.config.folds}"
+        epochs = main.state.best_epoch
+        found = _trained(task, seen, (), scale, work / f"fold-{fold}.pt", name, epochs)
+        left_out.append(judged(found.model, fixed_clips(missed, task.config), task.config))
+        source = _tokens(task, found.model.pooler, shared)
+        map_: Alignment | None = None
+        if task.config.fold_align == "procrustes":
+            map_ = procrustes(source, target)
+        before.append(agreement(source, target))
+        after.append(agreement(source if map_ is None else map_.turned(source), target))
+        write_weights(folder / fold_file(fold), found.model.pooler, map_)
+    count = sum(part.count for part in left_out)
+    accuracy = sum(part.accuracy * part.count for part in left_out) / max(count, 1)
+    return {
+        "out_of_fold_acc": accuracy,
+        "fold_acc": [part.accuracy for part in left_out],
+        "fold_agreement_before": before,
+        "fold_agreement": after,
+    }
+
+
+def _numbers(task: PoolerTask, takes: PoolerTakes, main: Trained) -> dict[str, Any]:
+    """How the main pooler's classifier does on what it was trained on, and on the held-out."""
+    config, state = task.config, main.state
+    own = judged(main.model, fixed_clips(takes.fit, config), config)
+    numbers = {"epochs": state.epoch, "best_epoch": state.best_epoch, "in_fold_acc": own.accuracy}
+    if takes.holdout:
+        numbers["holdout_acc"] = state.history[state.best_epoch - 1]["holdout_acc"]
+    return numbers
+
+
+def _tokens(task: PoolerTask, pooler: ActionPooler, takes: Sequence[LabelledPatches]) -> np.ndarray:
+    """Tokens [M, D] of all windows of some takes, cut as in extraction."""
+    config = task.config
+    return np.concatenate(
+        [
+            window_tokens(
+                pooler, read_patches(take.file).patches, cut(take, config, None),
+                config.batch_windows, config.device,
+            )
+            for take in takes
+        ]
+    )  # fmt: skip
+
+
+def patch_statistics(takes: Sequence[LabelledPatches]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation [cells, width] over all steps of some takes, in two passes."""
+    count = sum(len(take.segment) for take in takes)
+
+    def total(of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        parts = (of(np.asarray(chunk, np.float64)) for take in takes for chunk in _chunks(take))
+        return np.asarray(sum(part.sum(axis=0) for part in parts) / count)
+
+    mean = total(lambda x: x)
+    spread = np.sqrt(total(lambda x: (x - mean) ** 2))
+    return mean, np.maximum(spread, 1e-6)
+
+
+def _chunks(take: LabelledPatches, steps: int = 64) -> list[np.ndarray]:
+    patches = read_patches(take.file).patches
+    return [patches[first : first + steps] for first in range(0, len(patches), steps)]

@@ -1,0 +1,249 @@
+"""The whole stack: frames to labels, equal to offline, whatever happens on the way."""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pjepa.errors import InputError
+from pjepa.live.models import load_models
+from pjepa.live.predict import predicted
+from pjepa.live.session import Options, Session
+from pjepa.live.view import Shown, View, clock
+from tests.live.world import CLASSES, make_project, make_video
+
+ROOT = Path(__file__).resolve().parents[2]
+CELLS = ("linear-pjepa", "attentive-pjepa", "ltcausal-pjepa", "linear-raw", "ltcausal-raw")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    root = tmp_path_factory.mktemp("project")
+    return root, make_project(root), make_video(root / "v/x.mp4", 20.3)
+
+
+def wanted(project, cell="linear-pjepa", **changes):
+    root, found, _ = project
+    return type(found)(**{**vars(found), "cell": root / "results/probe" / cell, **changes})
+
+
+def run(models, video, tmp_path, **options):
+    options = {"jsonl": tmp_path / "out.jsonl", "quiet": True, **options}
+    session = Session(models, str(video), Options(**options))
+    return session, session.run(), lines(options["jsonl"])
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def told(rows):
+    return [(row["start"], row["end"], row["label"]) for row in rows]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_streamed_file_is_labelled_as_offline(project, tmp_path, cell):
+    models = load_models(wanted(project, cell))
+    _, summary, rows = run(models, project[2], tmp_path)
+    offline = predicted(models, project[2]).labelled(CLASSES).steps
+    assert told(rows) == [(step.start, step.end, step.label) for step in offline]
+    np.testing.assert_allclose(
+        [row["score"] for row in rows], [step.score for step in offline], atol=1e-3
+    )
+    assert (summary["status"], summary["dropped"]) == ("ended", 0)
+    assert rows[0]["start"] == 0
+    assert all(a["end"] == b["start"] for a, b in itertools.pairwise(rows))
+    assert all(row["latency"] >= row["algorithmic_s"] >= 0 for row in rows)
+
+
+@pytest.mark.parametrize("attention", ["block_causal", "token_causal"])
+@pytest.mark.parametrize("segments", ["fixed", "found"])
+def test_other_encoders(tmp_path, attention, segments):
+    found = make_project(tmp_path, attention=attention, segments=segments)
+    video = make_video(tmp_path / "x.mp4", 9.0)
+    models = load_models(found)
+    assert models.notes == ()  # nothing differs from training
+    _, _, rows = run(models, video, tmp_path)
+    offline = predicted(models, video).labelled(CLASSES).steps
+    assert told(rows) == [(step.start, step.end, step.label) for step in offline]
+
+
+def test_trailing_windows_equal_the_extraction_of_the_pipeline(tmp_path):
+    trailing = {"window_mode": "trailing", "window_stride": 2}
+    found = make_project(tmp_path, patches=trailing)
+    video = make_video(tmp_path / "x.mp4", 7.1)
+    models = load_models(found)
+    _, _, rows = run(models, video, tmp_path)
+    offline = predicted(models, video).labelled(CLASSES).steps
+    assert told(rows) == [(step.start, step.end, step.label) for step in offline]
+    assert models.patches.window_stride == 2
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("stop", [1, 7])
+def test_a_session_that_was_stopped_goes_on(project, tmp_path, cell, stop):
+    models = load_models(wanted(project, cell))
+    _, _, whole = run(models, project[2], tmp_path)
+    options = {"jsonl": tmp_path / "cut.jsonl", "state": tmp_path / "state"}
+    session = Session(models, str(project[2]), Options(quiet=True, **options))
+    usual, count = session.tokens.push, iter(range(100))
+
+    def push(hop):
+        if next(count) == stop:
+            session.source.stop()
+        return usual(hop)
+
+    session.tokens.push = push
+    assert session.run()["status"] == "stopped"
+    first = lines(options["jsonl"])
+    assert first[-1]["end"] < whole[-1]["end"]
+    assert told(first)[:-1] == told(whole)[: len(first) - 1]  # complete up to where it stopped
+    _, summary, rows = run(models, project[2], tmp_path, **options)
+    assert summary["status"] == "ended"
+    assert told(rows) == told(whole)
+    assert not (tmp_path / "state/state.safetensors").exists()  # nothing left to go on with
+
+
+def test_a_state_of_something_else_is_refused(project, tmp_path):
+    models = load_models(wanted(project))
+    session = Session(models, str(project[2]), Options(quiet=True, state=tmp_path / "state"))
+    session.source.stop()
+    session.run()
+    with pytest.raises(InputError, match="another source, model or setting"):
+        Session(models, "other.mp4", Options(quiet=True, state=tmp_path / "state"))
+
+
+SLOWLY = (
+    "import time, pjepa.live.session as s, pjepa.live.tokens as t; s.SAVE_S = 0; "
+    "usual = t.TokenStream.push; "
+    "t.TokenStream.push = lambda *a: (time.sleep(0.15), usual(*a))[1]; "
+    "from pjepa.cli import app; app()"
+)
+
+
+def command(project, *arguments, code="from pjepa.cli import app; app()"):
+    _, found, _ = project
+    options = ["--model", found.model, "--probe", found.cell, "--training", found.training]
+    return [sys.executable, "-c", code, "stream", *map(str, (*arguments, *options))]
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def test_killed_and_restored_gives_the_same_labels(project, tmp_path):
+    """SIGKILL: no handler runs, only what is on disk survives."""
+    out, state = tmp_path / "out.jsonl", tmp_path / "state"
+    arguments = (project[2], "--jsonl", out, "--state", state)
+    process = subprocess.Popen(
+        command(project, *arguments, code=SLOWLY), env=environment(), cwd=tmp_path,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (out.exists() and out.stat().st_size and (state / "state.safetensors").exists()):
+        assert process.poll() is None, process.stderr.read().decode()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert (state / "state.safetensors").exists()  # it was killed in the middle
+    models = load_models(wanted(project))
+    options = {"jsonl": out, "state": state}
+    _, _, rows = run(models, project[2], tmp_path, **options)
+    _, _, whole = run(models, project[2], tmp_path / "whole")
+    assert told(rows) == told(whole)
+
+
+def test_ctrl_c_on_a_pipe_ends_with_a_complete_file(project, tmp_path):
+    video = make_video(tmp_path / "x.ts", 6.0, format="mpegts")
+    out = tmp_path / "out.jsonl"
+    process = subprocess.Popen(
+        command(project, "-", "--jsonl", out, "--every-frame", "--summary", tmp_path / "s.json"),
+        env=environment(), cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=False,
+    )  # fmt: skip
+    process.stdin.write(video.read_bytes())
+    process.stdin.flush()  # and then nothing: the camera is on, the pipe is open
+    deadline = time.monotonic() + 120
+    while not (out.exists() and out.stat().st_size):
+        assert process.poll() is None, process.stderr.read().decode()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    printed, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said.decode()
+    rows = lines(out)
+    assert json.loads((tmp_path / "s.json").read_text())["status"] == "stopped"
+    assert len(printed.decode().splitlines()) == len(rows)  # plain lines, no view
+    assert b"\x1b[" not in printed + said
+    assert rows[-1]["end"] >= 4.0
+    assert "stopped; " in said.decode()
+
+
+def test_a_stalled_pipe_is_said_and_complete(project, tmp_path):
+    video = make_video(tmp_path / "x.ts", 4.0, format="mpegts")
+    process = subprocess.Popen(
+        command(project, "-", "--stall", "2", "--jsonl", tmp_path / "out.jsonl"),
+        env=environment(), cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    process.stdin.write(video.read_bytes())
+    process.stdin.flush()
+    said = process.stderr.read().decode()
+    assert process.wait(timeout=60) == 1
+    assert "stalled: no frame for 2 s" in said
+    assert lines(tmp_path / "out.jsonl")
+
+
+def test_models_that_do_not_fit_are_named(project, tmp_path):
+    cell = project[0] / "results/probe/linear-pjepa"
+    for name, reason in (
+        ("linear-segment_mean", "representation segment_mean"),
+        ("linear-raw", "takes 32 channels, there are 64"),
+    ):
+        shutil.copytree(cell, tmp_path / name)
+        with pytest.raises(InputError, match=reason):
+            load_models(wanted(project, cell=tmp_path / name))
+    with pytest.raises(InputError, match=r"linear-pjepa,linear-raw.*dvc repro"):
+        load_models(wanted(project, cell="nosuch-pjepa"))
+    models = load_models(wanted(project, "ltcontext-pjepa"))
+    with pytest.raises(InputError, match="whole take"):
+        Session(models, str(project[2]), Options(quiet=True))
+
+
+def test_an_encoder_of_annotated_segments_says_what_stands_in(project):
+    found = load_models(wanted(project))
+    assert found.rule.kind == "found"
+    assert "trained on annotated segments" in found.notes[0]
+    without = load_models(wanted(project, training=Path("nosuch.parquet")))
+    assert (without.rule.kind, without.rule.block) == ("fixed", 6)
+    with pytest.raises(InputError, match="nosuch"):
+        load_models(wanted(project, training=Path("nosuch.parquet"), segments="found"))
+
+
+def test_long_training_windows_become_short_ones(tmp_path):
+    found = make_project(tmp_path, patches={"frames_per_window": 64})
+    short = load_models(found)
+    assert (short.patches.steps, len(short.notes)) == (8, 2)
+    trained = load_models(type(found)(**{**vars(found), "as_trained": True}))
+    assert trained.patches.steps == 32
+
+
+def test_the_view_shows_labels_as_text():
+    view, shown = View(), Shown(time_s=10.0, current="cut [red]<b>", score=0.5)
+    from rich.console import Console
+
+    console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
+    console.print(view.drawn(shown))
+    assert "cut [red]<b>" in console.export_text()
+    assert clock(3723.5) == "1:02:03.50"

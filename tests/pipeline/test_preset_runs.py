@@ -1,0 +1,124 @@
+"""Every preset on a miniature of its data: all stages in one process, sizes alone are changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pjepa import paths
+from pjepa.cli import app
+from pjepa.config.presets import preset_names
+from pjepa.config.section import read_params
+from pjepa.report.paper_numbers import COMBINED, PAPER
+from pjepa.streams.store import StreamReader
+from pjepa.work import read_json
+from tests.pipeline.in_process import SMALL, merged, project, run_stages
+from tests.takes.archives import WIDTH, write_archive, write_release
+from tests.takes.bundles import write_bundle
+from tests.takes.own_videos import write_video
+
+PRESETS = Path(__file__).resolve().parents[2] / "presets"
+NOT_DATA = {"demo", "fact-official", "ltcontext-official"}  # no data set of their own
+NAMES = [name for name in preset_names(PRESETS) if name not in NOT_DATA]
+ONCE = {"epochs": 1, "milestones": [1]}
+TEMPORAL = {"stages": 2, "layers": 2, "width": 8, "window": 4, "stride": 4, **ONCE}
+TINY: dict[str, Any] = {
+    "pjepa": {"mlp_ratio": 2.0},
+    "probe": {
+        "common": {"streaming": ["segments"]},
+        "foreground": ONCE,
+        "attentive": {"window": 20, "chunk": 8, "width": 8, "heads": 2, **ONCE},
+        "ltcontext": TEMPORAL,
+        "ltcausal": TEMPORAL,
+        "fact": {
+            "blocks": "iU", "tokens": 8, "average_segments": 4.0, "hidden": 16, "frame_dim": 8,
+            "frame_layers": 2, "update_frame_layers": 2, "action_dim": 8, "action_heads": 2,
+            "action_ffn": 8, "action_layers": 1, **ONCE,
+        },
+    },
+}  # fmt: skip
+
+
+def write_data(values: dict[str, Any], root: Path) -> None:
+    """The miniature of the preset's data set."""
+    data = values["data"]
+    if data["source"] == "archive":
+        write_archive(root, data.get("archive", {}).get("set", "assembly101"))
+    elif data["source"] == "egoprocel":
+        names = [f"S{n:02d}_Brownie_7150991-{n}" for n in range(8)]
+        write_bundle(root / "egoprocel", names, ("background", "open box", "stir"), True)
+        for split in ("train", "test"):
+            text = (root / f"egoprocel/splits/{split}.split1.bundle").read_text()
+            (root / f"egoprocel/split1.{split}").write_text(text.replace(".txt", ""))
+    else:
+        write_labelled_videos(root / "assembly101_videos")
+
+
+def write_labelled_videos(folder: Path) -> None:
+    lines = ["video,start,end,label,split,recording"]
+    orders = [("cut", "stir", "wait"), ("stir", "wait", "cut"), ("wait", "cut", "stir")]
+    for number in range(7):
+        order = orders[number % 3]
+        write_video(folder / f"r{number}.mp4", order)
+        split = "train" if number < 5 else "val"
+        lines += [
+            f"r{number}.mp4,{2 * k},{2 * k + 2},{step},{split},r{number}"
+            for k, step in enumerate(order)
+        ]
+    (folder / "labels.csv").write_text("\n".join(lines))
+
+
+def miniature(name: str, root: Path) -> dict[str, Any]:
+    """The preset's values at small sizes, its data and encoder written below `root`."""
+    values = read_params(PRESETS / f"{name}.yaml")
+    write_data(values, root)
+    small = merged(values, SMALL, TINY)
+    small["cells"] = merged(values.get("cells", {}), SMALL["cells"])
+    if start := values["pjepa"].get("init_from"):
+        file = root / "tiny.pt"
+        write_release(file, start.removeprefix("release:"))
+        small["pjepa"] |= {"init_from": f"release:{file}", "epochs": 0, "mlp_ratio": 4.0}
+    return small
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_preset_runs_to_its_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    small = miniature(name, tmp_path / "root")
+    params = project(tmp_path / "project", monkeypatch, small, tmp_path / "root")
+    said = run_stages()
+    metrics = json.loads(paths.METRICS.read_text())
+    for probe in params.cells.probes:
+        assert set(metrics[probe]) == {"raw", "segment_mean", "pjepa"}
+        assert all(0 <= row["acc"] <= 100 for row in metrics[probe].values())
+    stream = StreamReader(paths.STREAM)
+    assert (stream.info.fps, stream.dtype) == (params.tokens.fps, params.tokens.dtype)
+    chosen = read_json(paths.ENCODER / "selection.json")
+    if params.pjepa.init_from:
+        assert stream.info.width == WIDTH
+        assert chosen["epoch"] == 0
+        assert chosen["selection_labels"] != "none"  # the release chose with labels
+    else:
+        assert chosen["by"] == params.select.by
+    if params.data.ships_features:
+        assert "patches: the takes ship features" in said
+    if name in PAPER or name in COMBINED:
+        check_table(name)
+
+
+def check_table(name: str) -> None:
+    """`pjepa table` finds the preset by its data and says that this run is no repetition."""
+    shutil.copytree(PRESETS, "presets")
+    shown = CliRunner().invoke(app, ["table", "--preset", name])
+    assert shown.exit_code == 0, shown.output
+    assert "ours - paper" in shown.output
+    assert "params.yaml is not the preset: " in shown.output
+    guessed = CliRunner().invoke(app, ["table", "--latex"])
+    assert guessed.exit_code == 0, guessed.output
+    assert "\\toprule" in guessed.output

@@ -1,0 +1,273 @@
+"""The authors' archives; what their own loader returns is in tests/golden/pjepa/fake_archives."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pjepa import paths
+from pjepa.config.data import ArchiveConfig, DataConfig
+from pjepa.errors import InputError
+from pjepa.streams.store import StreamReader, read_labels
+from pjepa.takes.archive import archive_source
+from pjepa.takes.archive_file import read_packed
+from pjepa.takes.manifest import VideoRow, read_takes
+from pjepa.takes.shipped import read_shipped
+from tests.pipeline.in_process import project, run_stages
+
+GOLDEN = Path(__file__).parents[1] / "golden/pjepa/fake_archives"
+EGO = {
+    "set": "egoprocel_fact",
+    "features": "packed_frames.pt",
+    "segments": "egoprocel_style_segments.csv",
+}
+TSM = {
+    "set": "assembly101",
+    "features": "assembly101_packed.pt",
+    "segments": "assembly101_style_segments.csv",
+}
+TAKES = ["takes", "patches", "pooler", "tokens"]
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A data root of its own with the archives in it."""
+    shutil.copytree(GOLDEN, tmp_path / "root/pjepa_features")
+    monkeypatch.setenv("PJEPA_DATA_ROOT", str(tmp_path / "root"))
+    return tmp_path / "root"
+
+
+def source(root, **own):
+    return archive_source(ArchiveConfig(**own), DataConfig(source="archive"), root)
+
+
+def batches(case):
+    """{name: tensor} of one case of the loader's batches."""
+    found = load_file(GOLDEN / "expected_batches.safetensors")
+    return {key.removeprefix(case): value for key, value in found.items() if key.startswith(case)}
+
+
+@pytest.mark.parametrize(
+    ("own", "fps", "case", "takes"),
+    [
+        (EGO, 4.0, "nocap.train.", ["vidA.pt", "vidB.pt"]),
+        (EGO, 4.0, "nocap.test.", ["vidC.pt"]),
+        (EGO | {"background_cap": 4}, 4.0, "bgcap4.train.", ["vidA.pt", "vidB.pt"]),
+        (EGO | {"background_cap": 4}, 4.0, "bgcap4.test.", ["vidC.pt"]),
+        (TSM, 3.75, "a101.train.", ["assembly/rec1/C10119_rgb", "disassembly/rec1/C10119_rgb"]),
+    ],
+)
+def test_sequences_are_the_loaders(root, tmp_path, monkeypatch, own, fps, case, takes):
+    """Gaps dropped, overlaps repeated, empty segments given the nearest token, background cut."""
+    values = {
+        "data": {"source": "archive", "archive": own},
+        "patches": {"fps": 2 * fps},
+        "tokens": {"fps": fps, "dtype": "float32", "gaps": "drop", "overlap": "duplicate"},
+    }
+    project(tmp_path / "project", monkeypatch, values, root)
+    run_stages(TAKES)
+    stream, labels, expected = StreamReader(paths.STREAM), read_labels(paths.LABELS), batches(case)
+    for row, take_id in enumerate(takes):
+        take, valid = stream.read(take_id), expected["valid"][row]
+        torch.testing.assert_close(
+            torch.from_numpy(take.features), expected["x"][row][valid], rtol=0, atol=0
+        )
+        assert labels[take_id].tolist() == expected["y"][row][valid].tolist()
+        lengths = [int(n) for n in expected["segment_lengths"][row] if n]
+        assert np.bincount(take.segment).tolist() == lengths
+    split = case.split(".")[1]
+    table = read_takes(paths.TAKES_TABLE)
+    assert sorted(table.loc[table["split"] == split, "take_id"]) == sorted(takes)
+
+
+def test_take_keys_groups_and_splits(root):
+    found = source(root, **TSM)
+    both = {row["take_id"]: row for row in found.takes}
+    assert {row["group"] for row in both.values()} == {"rec1"}  # one recording, two takes
+    assert [row["task"] for row in both.values()] == ["assembly", "disassembly"]
+    assert {row["view"] for row in both.values()} == {"C10119_rgb"}
+    assert found.classes.background is None
+    assert len(found.classes.names) == 5
+    official, release = source(root, **EGO), source(root, **EGO, protocol="release")
+    assert [row["split"] for row in official.takes] == ["train", "train", "test"]
+    assert [row["split"] for row in release.takes] == ["train", "train", "val"]
+    assert official.classes.background == 0
+    assert official.classes.names == ("l0", "l1", "l2", "l3")
+
+
+def test_times_are_the_files_and_compared_as_the_loader_does(root):
+    """A token at 0.7 s (single precision) is in a segment that starts at 0.7."""
+    found = source(root, **EGO)
+    shipped = read_shipped(found.videos[0])
+    assert np.diff(shipped.times_s)[:4] == pytest.approx([0.2, 0.3, 0.2, 0.3], abs=1e-6)
+    packed = torch.load(GOLDEN / "packed_frames.pt", weights_only=True)
+    np.testing.assert_array_equal(shipped.features[np.arange(30)], packed["tokens"][:30])
+    np.testing.assert_array_equal(shipped.features[[3, 1]], packed["tokens"][[3, 1]])
+    starts = {segment.start_s for segment in found.segments}
+    assert all(start == float(np.float32(start)) for start in starts)
+
+
+@pytest.mark.parametrize(
+    ("own", "splits"),
+    [
+        ({"set": "cholec80"}, ["train", "test"]),
+        ({"set": "m2cai16"}, ["train", "test"]),
+    ],
+)
+def test_surgical_phases_are_inline(root, own, splits):
+    found = source(root, **own, features="surgical_phase.pt")
+    assert [row["split"] for row in found.takes] == splits
+    assert found.classes.names == ("a", "b", "c")
+    packed = torch.load(GOLDEN / "surgical_phase.pt", weights_only=True)
+    for number, row in enumerate(found.videos):
+        times = read_shipped(row).times_s
+        first, stop = packed["offsets"][number : number + 2].tolist()
+        expected = packed["phase_labels"][first:stop].tolist()
+        labels = [
+            next((s.label for s in found.segments
+                  if s.take_id == row.take_id and s.start_s <= time < s.end_s), -1)
+            for time in times
+        ]  # fmt: skip
+        assert labels == expected
+
+
+def test_cholec80_has_two_protocols(root):
+    archive = torch.load(GOLDEN / "surgical_phase.pt", weights_only=True)
+    archive["video_ids"] = ["video33", "video80"]
+    torch.save(archive, root / "pjepa_features/c.pt")
+    splits = {
+        protocol: [row["split"] for row in
+                   source(root, set="cholec80", features="c.pt", protocol=protocol).takes]
+        for protocol in ("official", "release")
+    }  # fmt: skip
+    assert splits == {"official": ["train", "test"], "release": ["val", "test"]}
+    archive["video_ids"] = ["video33", "video81"]
+    torch.save(archive, root / "pjepa_features/d.pt")
+    with pytest.raises(InputError, match=r"d.pt: video_ids.*'video81'"):
+        source(root, set="cholec80", features="d.pt")
+
+
+def test_lemon_is_shards_to_pretrain_on_and_cholec80_beside_them(root, tmp_path, monkeypatch):
+    folder = root / "pjepa_features/Cholec80"
+    folder.mkdir()
+    shutil.copy(GOLDEN / "surgical_phase.pt", folder / "cholec80_pl_stitch_vitb16_1fps.pt")
+    own = {"set": "lemon", "features": "lemon/index.pt"}
+    values = {
+        "data": {"source": "archive", "archive": own},
+        "patches": {"fps": 2.0},
+        "tokens": {"fps": 1.0, "dtype": "float32"},
+    }
+    project(tmp_path / "project", monkeypatch, values, root)
+    said = run_stages(TAKES)
+    assert "2 lemon videos to pretrain on, labels from cholec80" in said
+    listed = json.loads(paths.source_list("archive").read_text())["files"]
+    assert [entry["path"] for entry in listed] == [
+        "Cholec80/cholec80_pl_stitch_vitb16_1fps.pt",
+        "lemon/index.pt",
+        "lemon/pretrain/pretrain_00000.pt",
+    ]
+    table = read_takes(paths.TAKES_TABLE).set_index("take_id")["split"]
+    assert table["lemon/a"] == table["lemon/b"] == "pretrain"
+    shard = torch.load(GOLDEN / "lemon/pretrain/pretrain_00000.pt", weights_only=True)
+    first, stop = shard["offsets"][1:3].tolist()
+    found = StreamReader(paths.STREAM).read("lemon/b")
+    np.testing.assert_array_equal(found.features, shard["tokens"][first:stop:4])  # 4 fps -> 1 fps
+
+
+def test_rows_without_features_are_refused_or_listed(root):
+    path = root / "pjepa_features/egoprocel_style_segments.csv"
+    path.write_text(path.read_text() + "x,gone,gone.mp4,T,train,1,l1,0.0,1.0,0\n")
+    with pytest.raises(InputError, match=r"1 takes have no features in the archive \(gone.pt\)"):
+        source(root, **EGO)
+    config = DataConfig(source="archive", missing="skip")
+    found = archive_source(ArchiveConfig(**EGO), config, root)
+    assert found.skipped == ["1 takes left out, no features in the archive: gone.pt"]
+    assert len(found.takes) == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("fact_step_id", "step", "no column fact_step_id"),
+        (",train,0,l0,0.000000,", ",training,0,l0,0.000000,", r"line 2: official_split.*training"),
+        ("2.500000,4.000000", "soon,4.000000", r"line 3: start_sec: expected seconds"),
+        ("2.500000,4.000000", "2.500000,1.0", r"line 3: end_sec 1 is before start_sec 2.5"),
+        (",train,3,l3", ",train,three,l3", r"line 3: fact_step_id: expected a class id"),
+        ("vidA,vidA.pt,CMU_Kitchens::Brownie,train,3", "vidA,vidA.pt,CMU_Kitchens::Brownie,test,3",
+         r"take vidA.pt: in splits test, train"),
+    ],
+)  # fmt: skip
+def test_a_bad_segment_list_names_its_line(root, old, new, message):
+    path = root / "pjepa_features/egoprocel_style_segments.csv"
+    text = path.read_text().rstrip("\n")  # a missing final newline is no fault
+    assert source(root, **EGO).takes
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(InputError, match=message):
+        source(root, **EGO)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokens": torch.zeros(70)}, r"tokens: expected a 2-D tensor, found \[70\]"),
+        ({"tokens": torch.zeros(70, 6).long()}, "tokens: expected torch.float32"),
+        ({"times": None}, "times: expected a 1-D tensor, found NoneType"),
+        ({"times": torch.zeros(70)}, "times: 'vidA.pt', row 0: expected rising"),
+        ({"times": torch.arange(69.0)}, "times: expected 70"),
+        ({"offsets": torch.tensor([0, 70])}, "offsets: expected 4, found 2"),
+        ({"offsets": torch.tensor([0, 30, 48, 99])}, "offsets: expected 0 rising to 70"),
+        ({"paths": ["a", "b", "a"]}, "paths: 'a' stands there twice"),
+        ({"paths": "vidA.pt"}, "paths: expected a list of names, found str"),
+    ],
+)
+def test_a_bad_archive_names_its_key(tmp_path, change, message):
+    archive = torch.load(GOLDEN / "packed_frames.pt", weights_only=True)
+    torch.save(archive | change, tmp_path / "a.pt")
+    with pytest.raises(InputError, match=rf"a.pt: {message}"):
+        read_packed(tmp_path / "a.pt")
+
+
+def test_code_in_an_archive_is_not_run_and_a_cut_file_is_named(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "ran",))
+
+    torch.save({"paths": Evil()}, tmp_path / "evil.pt")
+    with pytest.raises(InputError, match="not a torch file that loads safely"):
+        read_packed(tmp_path / "evil.pt")
+    assert not (tmp_path / "ran").exists()
+    whole = (GOLDEN / "packed_frames.pt").read_bytes()
+    (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"cut.pt: not a torch file"):
+        read_packed(tmp_path / "cut.pt")
+    with pytest.raises(InputError, match="no such archive"):
+        read_packed(tmp_path / "none.pt")
+
+
+def test_names_inside_an_index_cannot_leave_the_folder(root):
+    folder = root / "pjepa_features/Cholec80"
+    folder.mkdir()
+    shutil.copy(GOLDEN / "surgical_phase.pt", folder / "cholec80_pl_stitch_vitb16_1fps.pt")
+    path = root / "pjepa_features/lemon/index.pt"
+    index = torch.load(path, weights_only=True)
+    torch.save(index | {"shards": ["../../../secret.pt"]}, path)
+    with pytest.raises(InputError, match="not out of it"):
+        source(root, set="lemon", features="lemon/index.pt")
+    torch.save(index | {"shard_ids": torch.tensor([0, 7])}, path)
+    with pytest.raises(InputError, match=r"index.pt: shard_ids: 'b' in shard 7 of 1"):
+        source(root, set="lemon", features="lemon/index.pt")
+
+
+def test_reading_a_take_maps_the_archive_and_lets_it_go(root):
+    """The map of the archive is gone after a read, so pages of many takes do not pile up."""
+    row = VideoRow("vidB.pt", None, 4.0, 5.0, "pt:pjepa_features/packed_frames.pt#1", "data")
+    shipped = read_shipped(row)
+    assert shipped.features.shape == (18, 6)
+    shipped.features[np.arange(18)]
+    assert "packed_frames.pt" not in Path("/proc/self/maps").read_text()
+    with pytest.raises(InputError, match="video '3', expected 0 to 2"):
+        read_shipped(VideoRow("x", None, 4.0, 1.0, "pt:pjepa_features/packed_frames.pt#3", "data"))

@@ -1,0 +1,211 @@
+"""Assembly101: a real LMDB of TSM rows, numpy files, coarse annotations with their quirks."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import pytest
+
+from pjepa.config.data import DataConfig
+from pjepa.errors import InputError
+from pjepa.streams.shipped import picked_rows
+from pjepa.takes.registry import open_source
+from pjepa.takes.shipped import read_shipped, shipped_shape
+from pjepa.takes.source import Source
+from tests.takes.own_videos import write_video
+
+VIEW = "C10119_rgb"
+ACTIONS = ("attach wheel", "detach wheel", "inspect toy", "screw chassis")
+SEQUENCES = [
+    f"nusar-2021_action_both_90{k}-a0{k}_90{k}_user_id_2021-02-19_08373{k}" for k in range(3)
+]
+SPLITS = {"train": SEQUENCES[:1], "val": SEQUENCES[1:2], "test": SEQUENCES[2:]}
+FRAMES = 400  # of every recording, counted from 1
+SPANS = {"assembly": (21, 181), "disassembly": (201, 390)}  # first and end frame of the labels
+
+
+def row_of(number: int, frame: int) -> np.ndarray:
+    return np.full(2048, number * 1000 + frame, np.float32)
+
+
+def write_annotations(folder: Path) -> None:
+    coarse = folder / "coarse-annotations"
+    (coarse / "coarse_labels").mkdir(parents=True)
+    (coarse / "coarse_splits").mkdir()
+    lines = [f"{k},0,0,{name},verb,noun" for k, name in enumerate(ACTIONS)]
+    head = "action_id,verb_id,noun_id,action_cls,verb_cls,noun_cls"
+    (coarse / "actions.csv").write_text("\n".join([head, *lines]))
+    for split, sequences in SPLITS.items():
+        for kind, (first, end) in SPANS.items():
+            toy = "" if split == "test" else "\ta08\texcavator"
+            text = "\n".join(f"{kind}_{name}.txt\t1{toy}" for name in sequences)
+            (coarse / f"coarse_splits/{split}_coarse_{kind}.txt").write_text(text)
+            for name in sequences if split != "test" else []:
+                middle = (first + end) // 2
+                rows = [f"{first}\t{middle}\tattach wheel\t", f"{middle}\t{end}\tinspect toy\tx"]
+                (coarse / f"coarse_labels/{kind}_{name}.txt").write_text("\n".join(rows))
+
+
+def write_lmdb(folder: Path, lost: int | None = None, frames: int = FRAMES) -> None:
+    folder.mkdir(parents=True)
+    with lmdb.open(str(folder), map_size=1 << 26) as store, store.begin(write=True) as writer:
+        for number, name in enumerate(SEQUENCES):
+            for frame in range(1, frames + 1):
+                if frame != lost:
+                    key = f"{name}/{VIEW}/{VIEW}_{frame:010d}.jpg".encode()
+                    writer.put(key, row_of(number, frame).tobytes())
+
+
+def source(root: Path, **values: object) -> Source:
+    config = DataConfig.model_validate({"source": "assembly101", **values})
+    return open_source(config, root)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PJEPA_DATA_ROOT", str(tmp_path))
+    write_annotations(tmp_path / "assembly101")
+    return tmp_path
+
+
+def test_the_two_takes_of_a_recording_are_one_group(root: Path) -> None:
+    write_lmdb(root / "assembly101" / "db_TSM_features" / VIEW)
+    found = source(root)
+    assert [(t["split"], t["take_id"].split("/")[0]) for t in found.takes] == [
+        ("train", "assembly"), ("train", "disassembly"), ("val", "assembly"), ("val", "disassembly")
+    ]  # fmt: skip
+    assert [t["group"] for t in found.takes] == [SEQUENCES[0]] * 2 + [SEQUENCES[1]] * 2
+    assert found.takes[0]["participant"] == "900"
+    assert found.takes[0]["task"] == "excavator"
+    assert found.classes.names == ACTIONS
+    assert found.classes.background is None
+    assert found.features is not None
+    assert (found.features.lookahead_s, found.features.train_labels) == (0.0, True)
+
+
+def test_tokens_are_every_eighth_frame_or_the_nearest_at_4(root: Path) -> None:
+    write_lmdb(root / "assembly101" / "db_TSM_features" / VIEW)
+    row = source(root).videos[1]  # disassembly of the first recording
+    assert shipped_shape(row) == (189, 2048)
+    shipped = read_shipped(row)
+    for fps, frames in ((3.75, [201, 209, 217]), (4.0, [201, 208, 216, 223]), (30.0, [201, 202])):
+        picked = picked_rows(row, fps)
+        np.testing.assert_allclose(picked.times[: len(frames)], np.array(frames) / 30)
+        np.testing.assert_array_equal(shipped.features[picked.index][: len(frames), 0], frames)
+    assert picked_rows(row, 4.0).times[-1] < 390 / 30
+
+
+def test_all_three_layouts_hold_the_same(root: Path) -> None:
+    base = root / "assembly101"
+    write_lmdb(base / VIEW)
+    below = source(root)
+    shutil.copytree(base / VIEW, base / "db_TSM_features" / VIEW)
+    inside = source(root)
+    for name in SEQUENCES:
+        file = base / "TSM_features" / name / VIEW / "features.npy"
+        file.parent.mkdir(parents=True)
+        number = SEQUENCES.index(name)
+        rows = np.stack([row_of(number, frame) for frame in range(FRAMES + 1)])  # column f: frame f
+        np.save(file, np.ascontiguousarray(rows.T))
+    lmdb_rows = [read_shipped(row).features[np.arange(5)] for row in inside.videos]
+    for folder in (VIEW, "db_TSM_features"):
+        (base / folder).rename(base / f"not {folder}")
+    arrays = source(root)
+    for one, two, three, rows in zip(
+        below.videos, inside.videos, arrays.videos, lmdb_rows, strict=True
+    ):
+        assert one.duration_s == two.duration_s == three.duration_s
+        np.testing.assert_array_equal(read_shipped(three).features[np.arange(5)], rows)
+    assert all((row.features or "").startswith("npy-dt:") for row in arrays.videos)
+
+
+def test_features_that_end_early_cut_the_take_and_say_so(root: Path) -> None:
+    write_lmdb(root / "assembly101" / VIEW, frames=300)
+    found = source(root)
+    assert shipped_shape(found.videos[1]) == (100, 2048)  # frames 201 .. 300
+    assert "2 takes end with their features" in found.notes[0]
+    assert "(89 frames)" in found.notes[0]
+
+
+def test_a_lost_frame_is_named(root: Path) -> None:
+    write_lmdb(root / "assembly101" / VIEW, lost=209)
+    row = source(root).videos[1]
+    with pytest.raises(InputError, match=rf"no key '.*{VIEW}_0000000209.jpg'; the download"):
+        read_shipped(row).features[picked_rows(row, 3.75).index]
+
+
+def test_test_takes_come_without_labels_and_on_request(root: Path) -> None:
+    write_lmdb(root / "assembly101" / VIEW)
+    found = source(root, assembly101={"test": True})
+    mine = [t["take_id"] for t in found.takes if t["split"] == "test"]
+    assert len(mine) == 2
+    assert not [s for s in found.segments if s.take_id in mine]
+    assert shipped_shape(found.videos[-1]) == (FRAMES, 2048)
+
+
+def test_views_and_recordings_that_are_not_there(root: Path) -> None:
+    write_lmdb(root / "assembly101" / VIEW)
+    with pytest.raises(InputError, match=r"no features of view 'C1_rgb'.*data.assembly101.view"):
+        source(root, assembly101={"view": "C1_rgb"})
+    with pytest.raises(InputError, match="expected a path inside"):
+        source(root, assembly101={"view": "../C1_rgb"})
+    coarse = root / "assembly101/coarse-annotations"
+    split = coarse / "coarse_splits/val_coarse_assembly.txt"
+    label = coarse / f"coarse_labels/assembly_{SEQUENCES[1]}.txt"
+    split.write_text(split.read_text().replace("user_id", "user_ix"))
+    label.rename(str(label).replace("user_id", "user_ix"))
+    with pytest.raises(InputError, match=r"1 takes with no features of view C10119_rgb \(as"):
+        source(root)
+    assert len(source(root, missing="skip").videos) == 3
+
+
+FAULTS = {
+    "1\t2\tatach wheel\t": r"line 1: no action 'atach wheel'; did you mean 'attach wheel'\?",
+    "10\t5\tinspect toy\t": r"line 1: frames 10 to 5; expected the end after the start",
+    "1,2,inspect toy": r"line 1: expected `start TAB end TAB action`",
+    "": r"no segment",
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_faults_in_label_files(root: Path, text: str) -> None:
+    write_lmdb(root / "assembly101" / VIEW)
+    label = root / f"assembly101/coarse-annotations/coarse_labels/assembly_{SEQUENCES[0]}.txt"
+    label.write_text(text)
+    with pytest.raises(InputError, match=FAULTS[text]) as caught:
+        source(root)
+    assert label.name in str(caught.value)
+
+
+def test_segments_that_overlap_are_told(root: Path) -> None:
+    write_lmdb(root / "assembly101" / VIEW)
+    label = root / f"assembly101/coarse-annotations/coarse_labels/assembly_{SEQUENCES[0]}.txt"
+    label.write_text("21\t99\tattach wheel\t\n90\t181\tinspect toy\t")
+    assert "1 takes whose segments overlap or leave gaps" in source(root).notes[0]
+
+
+def test_something_else_than_an_environment(root: Path) -> None:
+    folder = root / "assembly101" / VIEW
+    folder.mkdir()
+    (folder / "data.mdb").write_bytes(b"no lmdb" * 1000)
+    with pytest.raises(InputError, match="not an LMDB environment"):
+        source(root)
+
+
+def test_recordings_give_two_takes_over_the_whole_video(root: Path) -> None:
+    with pytest.raises(InputError, match=r"4 takes with no video of view C10119_rgb"):
+        source(root, assembly101={"input": "video"})
+    for name in SEQUENCES[:2]:
+        video = root / "assembly101/recordings" / name / f"{VIEW}.mp4"
+        write_video(video, ("cut", "stir", "wait"), part_s=4.0)
+    found = source(root, assembly101={"input": "video"})
+    assert found.features is None
+    one, two = found.videos[:2]
+    assert one.video == two.video == f"assembly101/recordings/{SEQUENCES[0]}/{VIEW}.mp4"
+    assert one.duration_s == pytest.approx(12.0)
+    assert "2 takes end with their video, before their labels" in found.notes[0]  # 390 > 361
+    starts = [s.start_s for s in found.segments if s.take_id == two.take_id]
+    assert starts[0] == pytest.approx(201 / 30)

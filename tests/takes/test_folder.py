@@ -1,0 +1,257 @@
+"""Own videos: what a CSV, a JSON, an ELAN file and a Label Studio export may look like."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pjepa.config.data import DataConfig
+from pjepa.errors import InputError
+from pjepa.takes.annotations import seconds
+from pjepa.takes.registry import open_source
+from pjepa.takes.source import Source
+from tests.takes.own_videos import PLANS, write_own_videos, write_video
+
+HEAD = "video,start,end,label"
+
+
+def source(root: Path, labels: str | None = "labels.csv", **values: object) -> Source:
+    own = {"path": "mine", "labels": labels, **values}
+    return open_source(DataConfig.model_validate({"source": "folder", "folder": own}), root)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_own_videos(tmp_path / "mine")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a single video, x.mp4: 6 s at 8 frames per second."""
+    folder = tmp_path_factory.mktemp("one")
+    write_video(folder / "mine/x.mp4", ("cut", "stir", "wait"))
+    return folder
+
+
+def spans(found: Source, take: str = "x") -> list[tuple[float, float, str]]:
+    names = found.classes.names
+    return [(s.start_s, s.end_s, names[s.label]) for s in found.segments if s.take_id == take]
+
+
+def test_csv_of_four_videos(root: Path) -> None:
+    found = source(root)
+    assert [row.video for row in found.videos] == [f"mine/{name}" for name in sorted(PLANS)]
+    assert found.classes.names == ("cut", "stir", "wait")
+    assert found.classes.background is None
+    assert spans(found, "a b") == [(0, 2, "cut"), (2, 4, "stir"), (4, 6, "wait")]
+    assert [t["split"] for t in found.takes].count("test") == 1
+    assert source(root).takes == found.takes  # the draw is seeded
+    assert source(root, background="wait").classes.background == 2
+
+
+def test_unlabelled_videos_are_kept_for_pretraining(root: Path) -> None:
+    labels = root / "mine/labels.csv"
+    labels.write_text("\n".join(labels.read_text().splitlines()[:-3]))  # nothing about e.mkv
+    found = source(root)
+    assert {t["take_id"]: t["split"] for t in found.takes}["e"] == "pretrain"
+    assert "1 takes without labels: split pretrain" in found.notes
+    nothing = source(root, None)
+    assert {t["split"] for t in nothing.takes} == {"pretrain"}
+    assert nothing.classes.names == ()
+
+
+def test_rows_name_split_group_and_people(root: Path) -> None:
+    lines = [f"{HEAD},split,participant,task,view"]
+    for k, name in enumerate(PLANS):
+        split = "test" if k == 3 else "train"
+        lines += [f"{name},0,2,cut,{split},p{k // 2},soup,top", f"{name},2,4,stir,,,,"]
+    (root / "mine/labels.csv").write_text("\n".join(lines))
+    takes = source(root).takes
+    assert [t["split"] for t in takes] == ["train", "train", "train", "test"]
+    assert [t["group"] for t in takes] == ["p0", "p1", "p0", "p1"]
+    assert takes[0]["task"] == "soup"
+
+
+def test_equal_stems_are_told_apart(one: Path, tmp_path: Path) -> None:
+    write_video(tmp_path / "mine/x.mp4", ("cut",))
+    write_video(tmp_path / "mine/x.avi", ("cut",))
+    assert [row.take_id for row in source(tmp_path, None).videos] == ["x.avi", "x.mp4"]
+    (tmp_path / "mine/labels.csv").write_text(f"{HEAD}\nx,0,1,cut")
+    with pytest.raises(InputError, match=r"line 2: video 'x' stands for x.avi, x.mp4"):
+        source(tmp_path)
+
+
+FORMATS = {
+    "semicolons.csv": "\ufeffVideo;Start;End;Label\nx.mp4;0.5;0:02,5;cut\n\n",
+    "tabs.tsv": "file\tbegin\tstop\taction\r\nx\t0.5\t2.5\tcut\r\n",
+    "rows.json": json.dumps([{"video": "x.mp4", "start": 0.5, "end": "0:02.5", "label": "cut"}]),
+    "studio.json": json.dumps(
+        [
+            {
+                "id": 3,
+                "data": {"video": "/data/upload/1/0a1b2c3d-x.mp4"},
+                "annotations": [
+                    {"result": [{"value": {"ranges": [{"start": 1, "end": 2}]}}]},
+                    {
+                        "was_cancelled": False,
+                        "result": [
+                            {
+                                "type": "timelinelabels",
+                                "value": {
+                                    "ranges": [{"start": 5, "end": 20}],
+                                    "timelinelabels": ["cut"],
+                                },
+                            },
+                            {"type": "choices", "value": {"choices": ["good"]}},
+                        ],
+                    },
+                ],
+            }
+        ]
+    ),
+    "studio-min.json": json.dumps(
+        [
+            {
+                "video": "/data/local-files/?d=mine/x.mp4",
+                "id": 1,
+                "labels": [{"ranges": [{"start": 5, "end": 20}], "timelinelabels": ["cut"]}],
+            }
+        ]
+    ),
+    "studio-seconds.json": json.dumps(
+        [
+            {
+                "data": {"audio": "s3://bucket/x.mp4"},
+                "annotations": [
+                    {"result": [{"value": {"start": 0.5, "end": 2.5, "labels": ["cut"]}}]}
+                ],
+            }
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_says_the_same(one: Path, name: str) -> None:
+    (one / "mine" / name).write_text(FORMATS[name])
+    assert spans(source(one, name)) == [(0.5, 2.5, "cut")]
+
+
+def test_what_a_studio_export_holds_besides_is_counted(one: Path) -> None:
+    (one / "mine/studio.json").write_text(FORMATS["studio.json"])
+    notes = " ".join(source(one, "studio.json").notes)
+    assert "1 regions are no labelled spans" in notes
+    assert "1 tasks annotated more than once" in notes
+
+
+EAF = """<?xml version="1.0" encoding="UTF-8"?>
+<ANNOTATION_DOCUMENT VERSION="3.0">
+  <HEADER MEDIA_FILE="" TIME_UNITS="milliseconds">
+    <MEDIA_DESCRIPTOR MEDIA_URL="file:///C:/somewhere/x.mp4" MIME_TYPE="video/mp4"
+      RELATIVE_MEDIA_URL="./x.mp4" TIME_ORIGIN="500"/>
+  </HEADER>
+  <TIME_ORDER>
+    <TIME_SLOT TIME_SLOT_ID="ts1" TIME_VALUE="0"/><TIME_SLOT TIME_SLOT_ID="ts2" TIME_VALUE="2000"/>
+    <TIME_SLOT TIME_SLOT_ID="ts3"/>
+  </TIME_ORDER>
+  <TIER TIER_ID="steps" LINGUISTIC_TYPE_REF="default">
+    <ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="a1" TIME_SLOT_REF1="ts1" TIME_SLOT_REF2="ts2">
+      <ANNOTATION_VALUE>cut</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION>
+    <ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="a2" TIME_SLOT_REF1="ts2" TIME_SLOT_REF2="ts3">
+      <ANNOTATION_VALUE>stir</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION>
+  </TIER>
+  <TIER TIER_ID="notes"/>
+</ANNOTATION_DOCUMENT>"""
+
+
+def test_elan_files_of_a_folder(one: Path) -> None:
+    (one / "mine/elan").mkdir(exist_ok=True)
+    file = one / "mine/elan/any name.eaf"
+    file.write_text(EAF)
+    found = source(one, "elan")
+    assert spans(found) == [(0.5, 2.5, "cut")]
+    assert "1 annotations without a time or a value not used" in found.notes[0]
+    with pytest.raises(InputError, match=r"no tier 'hands'; tiers: steps"):
+        source(one, "elan", tier="hands")
+    second = EAF[EAF.index('<TIER TIER_ID="steps"') : EAF.index('<TIER TIER_ID="notes"')]
+    file.write_text(EAF.replace('<TIER TIER_ID="notes"/>', second.replace("steps", "hands")))
+    with pytest.raises(InputError, match=r"several tiers \(steps, hands\)"):
+        source(one, "elan")
+    assert spans(source(one, "elan", tier="hands"))
+    bomb = '<!DOCTYPE x [<!ENTITY a "aaaa">]>'
+    file.write_text(EAF.replace("<ANNOTATION_DOCUMENT", f"{bomb}<ANNOTATION_DOCUMENT", 1))
+    with pytest.raises(InputError, match="declares XML entities"):
+        source(one, "elan")
+
+
+FAULTS = {
+    "": r"line 1: expected the columns video,start,end,label",
+    "video,start,label\nx,1,cut": r"line 1: expected the columns .* found video,start,label",
+    f"{HEAD}\nx,0,2,cut\ny.mp4,0,2,cut": r"labels.csv, line 3: video 'y.mp4' is not in the folder",
+    f"{HEAD}\nx,zero,2,cut": r"line 2: expected seconds or h:mm:ss, found 'zero'",
+    f"{HEAD}\nx,2,1,cut": r"line 2: a segment from 2 to 1 s; expected 0 <= start < end",
+    f"{HEAD}\nx,-1,1,cut": r"line 2: a segment from -1 to 1 s",
+    f"{HEAD}\nx,nan,1,cut": r"line 2: a segment from nan",
+    f"{HEAD}\nx,7,8,cut": r"line 2: starts at 7 s, but the video ends at 6.00 s",
+    f"{HEAD}\nx,1,2,": r"line 2: expected start, end and label, found \['1', '2', ''\]",
+    f"{HEAD}\n,1,2,cut": r"line 2: no video named",
+    f"{HEAD}\nx,1,2,cut, then stir": r"line 2: more cells than the header's 4; quote commas",
+    f"{HEAD}\n../x.mp4,1,2,cut": r"line 2: video '../x.mp4' is not in the folder",
+    f"{HEAD},split\nx,1,2,cut,trian": r"line 2: split 'trian'; .*did you mean 'train'",
+    f"{HEAD},split\nx,1,2,cut,train\nx,2,3,cut,test": r"line 3: split 'test', but 'train' in",
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_faults_name_file_and_line(one: Path, text: str) -> None:
+    (one / "mine/labels.csv").write_text(text)
+    with pytest.raises(InputError, match=FAULTS[text]) as caught:
+        source(one)
+    assert "\n" not in str(caught.value)
+
+
+def test_annotations_that_are_not_there(one: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere.csv: no such file; set data.folder.labels"):
+        source(one, "nowhere.csv")
+    with pytest.raises(InputError, match="expected a path inside the videos' folder"):
+        source(one, "../labels.csv")
+    (one / "mine/broken.json").write_text("[{]")
+    with pytest.raises(InputError, match=r"broken.json: not JSON"):
+        source(one, "broken.json")
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(InputError, match="no video in it"):
+        source(tmp_path)
+
+
+def test_unreadable_videos_are_listed(root: Path) -> None:
+    (root / "mine/bad.mp4").write_text("no video")
+    (root / "mine/.hidden.mp4").write_text("not looked at")
+    with pytest.raises(InputError, match=r"1 takes with no readable video .*bad.mp4.*=skip"):
+        source(root)
+    own = {"path": "mine"}
+    config = DataConfig.model_validate({"source": "folder", "folder": own, "missing": "skip"})
+    found = open_source(config, root)
+    assert len(found.videos) == 4
+    assert "bad.mp4" in found.skipped["no readable video"][0]
+
+
+def test_labelled_without_a_split_beside_others_is_refused(root: Path) -> None:
+    lines = (root / "mine/labels.csv").read_text().splitlines()
+    text = [f"{lines[0]},split", f"{lines[1]},train", *(f"{line}," for line in lines[2:])]
+    (root / "mine/labels.csv").write_text("\n".join(text))
+    with pytest.raises(InputError, match=r"take d: labelled but without a split"):
+        source(root)
+
+
+@given(st.integers(0, 9), st.integers(0, 59), st.integers(0, 59999))
+def test_clock_times(hours: int, minutes: int, milli: int) -> None:
+    text = f"{hours}:{minutes:02d}:{milli / 1000:06.3f}"
+    expected = hours * 3600 + minutes * 60 + milli / 1000
+    assert seconds(text, "") == pytest.approx(expected)
+    assert seconds(text.replace(".", ","), "") == pytest.approx(expected)
+    assert seconds(str(expected), "") == pytest.approx(expected)

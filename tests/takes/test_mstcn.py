@@ -1,0 +1,208 @@
+"""MS-TCN's folders and EgoProceL as FACT packages it, with the quirks of the real files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pjepa.config.data import DataConfig
+from pjepa.errors import InputError
+from pjepa.streams.shipped import picked_rows
+from pjepa.takes.registry import open_source
+from pjepa.takes.shipped import read_shipped, shipped_shape
+from pjepa.takes.source import Source
+from tests.takes.bundles import CLASSES, GTEA, frame_labels, write_bundle, write_egoprocel
+
+
+def source(root: Path, name: str = "mstcn", **values: object) -> Source:
+    return open_source(DataConfig.model_validate({"source": name, **values}), root)
+
+
+@pytest.fixture
+def gtea(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PJEPA_DATA_ROOT", str(tmp_path))
+    write_bundle(tmp_path / "gtea")
+    return tmp_path
+
+
+GTEA_SET = {"mstcn": {"dataset": "gtea"}}
+
+
+def test_a_bundle_is_read_as_it_is(gtea: Path) -> None:
+    found = source(gtea, **GTEA_SET)
+    assert [row.take_id for row in found.videos] == [*GTEA]
+    assert found.classes.names == CLASSES
+    assert found.classes.background == 3
+    splits = {take["take_id"]: take["split"] for take in found.takes}
+    assert [name for name, split in splits.items() if split == "test"] == [*GTEA[-2:]]
+    assert found.takes[0]["participant"] == "S1"
+    assert found.takes[0]["task"] == "Cheese"
+    row = found.videos[0]
+    assert (row.fps, row.duration_s, row.root) == (15.0, 160 / 15, "data")
+    assert shipped_shape(row) == (160, 8)  # cut to the labels
+    shipped = read_shipped(row)
+    np.testing.assert_array_equal(shipped.features[np.array([0, 159])][:, 0], [0, 159])
+    assert isinstance(shipped.features, np.memmap)
+    assert "8 takes cut to the shorter of features and labels: S1_Cheese_C1 (161 fea" in (
+        " ".join(found.notes)
+    )
+
+
+def test_segments_are_the_runs_of_labels(gtea: Path) -> None:
+    found = source(gtea, **GTEA_SET)
+    for number, name in enumerate(GTEA):
+        labels = frame_labels(number, 160)
+        mine = [s for s in found.segments if s.take_id == name]
+        rebuilt = [CLASSES[s.label] for s in mine for _ in range(round((s.end_s - s.start_s) * 15))]
+        assert rebuilt == labels
+
+
+def test_folds_choose_the_bundle(gtea: Path) -> None:
+    found = source(gtea, fold=2, **GTEA_SET)
+    assert [t["take_id"] for t in found.takes if t["split"] == "test"] == [*GTEA[:2]]
+    with pytest.raises(
+        InputError, match=r"train.split3.bundle: no such file; data.fold 3 of train"
+    ):
+        source(gtea, fold=3, **GTEA_SET)
+
+
+def test_people_of_50salads_and_breakfast_are_groups(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "50salads", [f"rgb-0{k}-{n}" for k in (1, 2) for n in (1, 2)])
+    found = source(tmp_path, mstcn={"dataset": "50salads"})
+    assert [take["group"] for take in found.takes] == ["01", "01", "02", "02"]
+    assert found.features is not None
+    assert found.features.lookahead_s == pytest.approx(10 / 30)
+    names = ["P03_cam01_P03_cereals", "P03_stereo01_P03_cereals", "P04_webcam02_P04_milk"] * 1
+    write_bundle(tmp_path / "breakfast", names)
+    found = source(tmp_path, mstcn={"dataset": "breakfast"})
+    rows = {take["take_id"]: take for take in found.takes}
+    one, two = rows[names[0]], rows[names[1]]
+    assert one["recording"] == two["recording"] == "P03_cereals"
+    assert (one["view"], two["view"], one["task"]) == ("cam01", "stereo01", "cereals")
+    assert one["group"] == "P03"
+
+
+def test_a_custom_set_says_what_its_files_do_not(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "mine", ["a", "b"], time_first=True, suffix="")
+    with pytest.raises(InputError, match=r"'mine' is not one of .*set data.mstcn.fps"):
+        source(tmp_path, mstcn={"dataset": "mine"})
+    with pytest.raises(InputError, match=r"set data.mstcn.lookahead_s"):
+        source(tmp_path, mstcn={"dataset": "mine", "fps": 10.0})
+    found = source(tmp_path, mstcn={"dataset": "mine", "fps": 10.0, "lookahead_s": 0.0})
+    assert [row.features for row in found.videos] == [
+        f"npy:mine/features/{name}.npy#0:160" for name in ("a", "b")
+    ]
+
+
+def edit(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+FAULTS = {
+    "mapping.txt": [
+        ("0 take\n1 open\n3 pour", r"mapping.txt: ids 0 to 3 for 3 classes"),
+        ("0 take\n1", r"mapping.txt, line 2: expected `<id> <name>`, found '1'"),
+        ("0 take\n1 take", r"mapping.txt, line 2: .* twice"),
+    ],
+    "groundTruth/S1_Cheese_C1.txt": [
+        ("take\nopne\npour", r"S1_Cheese_C1.txt, line 2: no class 'opne'.*did you mean 'open'"),
+        ("", r"S1_Cheese_C1.txt: no label"),
+    ],
+    "splits/train.split1.bundle": [
+        ("S1_Cheese_C1.txt\n../../etc/passwd.txt", r"passwd.*expected a path inside"),
+        ("S1_Cheese_C1.txt\nS4_Coffee_C1.txt", r"'S4_Coffee_C1' is in train and in test"),
+        ("S1_Cheese_C1.txt\nS1_Cheese_C1.txt", r"split1.bundle, line 1: .* twice"),
+        (
+            "S1_Cheese_C1.txt\nS9_Tea_C1.txt",
+            r"1 takes with no features \(S9_Tea_C1\).*missing=skip",
+        ),
+    ],
+    "features/S1_Cheese_C1.npy": [
+        ("not an array", r"S1_Cheese_C1.npy: not a .npy array"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"), [(f, *c) for f, v in FAULTS.items() for c in v]
+)
+def test_faults_name_file_line_and_what_to_do(
+    gtea: Path, file: str, text: str, message: str
+) -> None:
+    edit(gtea / "gtea" / file, text)
+    with pytest.raises(InputError, match=message) as caught:
+        source(gtea, **GTEA_SET)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_takes_can_be_left_out_and_are_listed(gtea: Path) -> None:
+    (gtea / "gtea/features/S2_Cheese_C1.npy").unlink()
+    found = source(gtea, missing="skip", **GTEA_SET)
+    assert found.skipped == {"no features": ["S2_Cheese_C1"]}
+    assert len(found.videos) == len(found.takes) == 7
+
+
+def test_features_of_another_rate_are_noticed(gtea: Path) -> None:
+    np.save(gtea / "gtea/features/S2_Cheese_C1.npy", np.zeros((8, 80), np.float32))
+    assert "differ by more than 2%" in " ".join(source(gtea, **GTEA_SET).notes)
+
+
+def test_pickles_are_never_loaded(gtea: Path) -> None:
+    np.save(gtea / "gtea/features/S1_Cheese_C1.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(InputError, match=r"not a .npy array"):
+        source(gtea, **GTEA_SET)
+
+
+# EgoProceL
+
+
+@pytest.fixture
+def egoprocel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PJEPA_DATA_ROOT", str(tmp_path))
+    write_egoprocel(tmp_path / "egoprocel")
+    return tmp_path
+
+
+def test_egoprocel_is_read_as_fact_packages_it(egoprocel: Path) -> None:
+    found = source(egoprocel, "egoprocel")
+    takes = {take["take_id"]: take for take in found.takes}
+    assert found.classes.background == 0
+    assert "crack the eggs" in found.classes.names
+    cameras = [t for t in found.takes if t["dataset"] == "CMU-MMAC"]
+    assert len(cameras) == 5
+    assert {t["group"] for t in cameras} == {"S07_Brownie"}
+    assert {t["view"] for t in cameras} == {"ego", "back", "top", "right", "left-top"}
+    assert {t["participant"] for t in cameras} == {"S07"}
+    egtea = takes["OP01-R01-PastaSalad"]
+    assert (egtea["dataset"], egtea["participant"], egtea["task"]) == (
+        "EGTEA", "OP01", "PastaSalad"
+    )  # fmt: skip
+    assert takes["04.tent.120617.gopro"]["participant"] == "04"
+    assert takes["0003"]["dataset"] == "MECCANO"
+    assert takes["Head_11"]["dataset"] == "PC"
+    assert {t["split"] for t in found.takes} == {"train", "test"}
+
+
+def test_tokens_of_egoprocel_are_the_release_rows(egoprocel: Path) -> None:
+    """10 rows per second at 4 tokens per second: floor(2.5 k), stamped floor(2.5 k) / 10."""
+    found = source(egoprocel, "egoprocel")
+    assert found.features is not None
+    assert found.features.lookahead_s == pytest.approx(3.2)
+    assert "10 per second: the extractor's" in found.notes[-1]
+    picked = picked_rows(found.videos[0], 4.0)
+    assert picked.index[:6].tolist() == [0, 2, 5, 7, 10, 12]
+    np.testing.assert_allclose(picked.times[:4], [0.0, 0.2, 0.5, 0.7], rtol=0, atol=1e-12)
+    assert picked.index[-1] < 120
+    with pytest.raises(InputError, match=r"tokens.fps 12 asks for more; set tokens.fps=10"):
+        picked_rows(found.videos[0], 12.0)
+
+
+def test_the_rate_is_measured_against_annotations_in_seconds(egoprocel: Path) -> None:
+    write_egoprocel(egoprocel / "egoprocel", annotations_fps=15.0)
+    found = source(egoprocel, "egoprocel")
+    assert {row.fps for row in found.videos} == {15.0}
+    assert "15 per second: measured on" in found.notes[-1]
+    fixed = source(egoprocel, "egoprocel", egoprocel={"fps": 12.0})
+    assert {row.fps for row in fixed.videos} == {12.0}

@@ -1,0 +1,105 @@
+"""The list of a source's files: byte-stable, complete, and refused when the disk disagrees."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pjepa.config.data import DataConfig
+from pjepa.errors import InputError
+from pjepa.paths import source_list
+from pjepa.takes.scan import SAMPLE, check_scan, named_config, scan, write_scan
+from tests.takes.bundles import write_bundle
+
+CONFIG = DataConfig.model_validate({"source": "mstcn", "mstcn": {"dataset": "gtea"}})
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_bundle(tmp_path / "gtea")
+    write_scan(CONFIG, tmp_path)
+    return tmp_path
+
+
+def test_the_list_is_the_same_on_another_machine(root: Path, tmp_path: Path) -> None:
+    text = source_list("mstcn").read_text()
+    other = tmp_path / "elsewhere"
+    shutil.copytree(root / "gtea", other / "gtea")
+    (other / "gtea/notes.md").write_text("no file that the source reads")
+    assert json.dumps(scan(CONFIG, other)) == json.dumps(scan(CONFIG, root))
+    assert str(root) not in text
+    names = [entry["path"] for entry in json.loads(text)["files"]]
+    assert names == sorted(names)
+    assert len(names) == 8 + 8 + 4 + 1
+    check_scan(CONFIG, root)
+
+
+def test_the_sample_sees_start_middle_and_end(root: Path) -> None:
+    file = root / "gtea/features/S1_Cheese_C1.npy"
+    data = np.zeros(5 * SAMPLE, np.uint8)
+
+    def sample() -> str:
+        file.write_bytes(data.tobytes())
+        listed = scan(CONFIG, root)["files"]
+        return next(
+            entry["sample"] for entry in listed if entry["path"].endswith("S1_Cheese_C1.npy")
+        )
+
+    seen = {sample()}
+    for place in (0, len(data) // 2, len(data) - 1):
+        data[place] = 1
+        seen.add(sample())
+    assert len(seen) == 4
+
+
+def grow(root: Path) -> None:
+    with (root / "gtea/mapping.txt").open("a") as file:
+        file.write("\n4 more")
+
+
+def add(root: Path) -> None:
+    shutil.copy(root / "gtea/features/S1_Cheese_C1.npy", root / "gtea/features/new.npy")
+
+
+def lose(root: Path) -> None:
+    (root / "gtea/features/S1_Cheese_C1.npy").unlink()
+
+
+CHANGES = {
+    grow: r"mstcn.json: gtea/mapping.txt has \d+ bytes, expected \d+; run `pjepa data scan mstcn`",
+    add: r"gtea/features/new.npy is new",
+    lose: r"gtea/features/S1_Cheese_C1.npy is not there any more",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_disk_that_disagrees_is_refused(root: Path, change: object) -> None:
+    change(root)  # type: ignore[operator]
+    with pytest.raises(InputError, match=CHANGES[change]):
+        check_scan(CONFIG, root)
+
+
+def test_missing_lists_folders_and_sources(root: Path) -> None:
+    source_list("mstcn").unlink()
+    with pytest.raises(InputError, match="no such file; run `pjepa data scan mstcn`"):
+        check_scan(CONFIG, root)
+    with pytest.raises(
+        InputError, match=r"nowhere: no such folder; set data.mstcn.path, and PJEPA"
+    ):
+        scan(CONFIG, root / "nowhere")
+    with pytest.raises(InputError, match="expected one of demo, egoexo4d"):
+        named_config(CONFIG, "mstnc")
+    (root / "empty").mkdir()
+    with pytest.raises(InputError, match="no file that mstcn reads"):
+        scan(CONFIG, root / "empty")
+
+
+def test_the_demo_needs_no_files() -> None:
+    listed = json.loads((ROOT / "data/sources/demo.json").read_text())
+    assert listed == {"files": [], "source": "demo"} == scan(DataConfig(), Path("nowhere"))
