@@ -62,3 +62,16 @@ def video_hours_per_gpu_hour(
 ) -> float:
     """Hours of video that one GPU encodes in an hour."""
     return 1 / gpu_hours(windows_per_hour(config) * window_flops(config, facts), gpu)
+
+
+def hourly_costs(config: PatchesConfig, grids: tuple[int, ...]) -> dict[str, float]:
+    """Work of a window, GB per hour of video for each grid, hours of video per hour of each GPU."""
+    facts = sizes_alone(config)
+    found = {"TFLOP per window": window_flops(config, facts) / 1e12}
+    for grid in grids:
+        name = f"{facts.rows} x {facts.columns}" if grid == 0 else f"{grid} x {grid}"
+        pooled = config.model_copy(update={"grid": grid})
+        found[f"GB/h, {name}"] = bytes_per_hour(pooled, facts) / 1e9
+    for gpu in PEAK_TFLOPS:
+        found[f"h/h, {gpu}"] = video_hours_per_gpu_hour(config, facts, gpu)
+    return found

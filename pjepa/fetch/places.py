@@ -58,4 +58,5 @@ def checkpoint_file(name: str) -> Path:
 
 def placing(file: str) -> str:
     """Where to put a file so that it is found, in words."""
-    return f"put it at {download_folder() / file} or ${DATA_ROOT}/{CHECKPOINTS}/{file}"
+    root = os.environ.get(DATA_ROOT) or f"${DATA_ROOT}"
+    return f"put it at {download_folder() / file} or {root}/{CHECKPOINTS}/{file}"

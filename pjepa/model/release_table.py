@@ -6,7 +6,6 @@ here; a file is known by its name and its sha256.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,8 +13,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pjepa.errors import InputError
+from pjepa.fetch.hub import hub_file
+from pjepa.fetch.places import found_file
 from pjepa.model.encoder import EncoderConfig
-from pjepa.roots import DATA_ROOT
 from pjepa.streams.schema import SelectionLabels
 from pjepa.work import file_sha256
 
@@ -129,21 +129,7 @@ def release_file(source: str | Path) -> Path:
         raise InputError(
             f"{source}: neither a file nor a released encoder ({', '.join(sorted(RELEASED))})"
         )
-    root = os.environ.get(DATA_ROOT)
-    local = Path(root or f"${DATA_ROOT}") / "checkpoints" / f"{name}.pt"
-    return local if root and local.is_file() else _fetched(name, local)
-
-
-def _fetched(name: str, local: Path) -> Path:
-    from huggingface_hub import hf_hub_download
-
-    try:
-        return Path(hf_hub_download(HUB, f"{name}.pt"))
-    except Exception as error:
-        raise InputError(
-            f"{name}: no {local}, and the hub did not answer ({type(error).__name__}); download "
-            f"{name}.pt from https://huggingface.co/{HUB} and put it there"
-        ) from None
+    return found_file(f"{name}.pt") or hub_file(HUB, f"{name}.pt")
 
 
 def known_file(path: Path) -> Released | None:
