@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pjepa import paths
-from pjepa.backbones.store import PatchInfo, read_skipped
+from pjepa.backbones.store import PatchInfo, skipped_takes
 from pjepa.config.section import read_section
 from pjepa.config.tokens import TokensConfig
 from pjepa.progress import say, track
@@ -27,7 +27,7 @@ def run() -> None:
     pooler = read_json(paths.POOLER / "config.json")
     patches = PatchInfo(**read_json(paths.PATCHES / "config.json"))
     info = stream_info(patches, pooler["width_out"], pooler["provenance"]["train_labels"], config)
-    rows = encoded_rows(read_videos(paths.VIDEOS_TABLE), read_skipped(paths.PATCHES))
+    rows = encoded_rows(read_videos(paths.VIDEOS_TABLE), skipped_takes(paths.PATCHES))
     boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
     known = segment_labels(read_segments(paths.SEGMENTS_TABLE), boundaries)
     placements = placed_takes(rows, boundaries, config)

@@ -72,6 +72,5 @@ def test_an_address_without_a_cluster_is_an_error_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    monkeypatch.setenv("RAY_gcs_server_request_timeout_seconds", "2")
-    with pytest.raises(InputError, match="no cluster .*check RAY_ADDRESS"):
+    with pytest.raises(InputError, match="no cluster at RAY_ADDRESS=127.0.0.1:1 .*ray start --head"):
         list(run_ray(jobs(tmp_path, 1, 10), CONFIG, FACTS, lambda frames: None))
