@@ -40,10 +40,11 @@ CONFIG = PoolerConfig(
 
 def patch_info() -> PatchInfo:
     """What the synthetic patches claim to be."""
-    from pjepa.backbones.extract import patch_info as described
+    from pjepa.backbones.backbone import backbone_facts
+    from pjepa.backbones.encode import patch_info as described
 
-    settings = PatchesConfig(backbone="vjepa2_1_vit_tiny", grid=GRID)
-    return replace(described(settings, "synthetic"), width=WIDTH)
+    settings = PatchesConfig(backbone="vjepa2_1_vit_tiny", checkpoint="random", grid=GRID)
+    return replace(described(settings, backbone_facts(settings)), width=WIDTH)
 
 
 def written_takes(folder: Path, count: int) -> list[LabelledPatches]:
