@@ -139,12 +139,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=16, help="length of the take")
+    parser.add_argument("--seconds", type=int, default=40, help="length of the take")
     parser.add_argument("--hour", action="store_true", help="also an hour of video (minutes)")
     options = parser.parse_args()
     table = Table()
     with tempfile.TemporaryDirectory() as folder:
-        film = write_film(Path(folder) / "film.mp4", options.seconds, 640, 368)
+        film = write_film(Path(folder) / "film.mp4", options.seconds, 480, 272)
         for reader, crop in (("pyav", 96), ("pyav", 160), ("decord", 96), ("decord", 160)):
             add_overlap(table, film, reader, crop, options.rounds)  # type: ignore[arg-type]
         add_readers(table, film, options.seconds, options.rounds)
