@@ -114,17 +114,18 @@ def encode_missing(
     facts: BackboneFacts,
     execute: Executor,
     on_take: Callable[[str], None] = lambda take_id: None,
+    what: str = "patches: take",
 ) -> dict[Path, str]:
     """Encodes the jobs; the targets of those that could not be, and why.
 
-    `on_take` is told of every take that is there.
+    `on_take` is told of every take that is there; `what` begins the lines about the others.
     """
     if not jobs:
         return {}
     targets = {job.take_id: job.target for job in jobs}
     failed: dict[Path, str] = {}
     frames = sum(expected_steps(job, config) for job in jobs) * facts.tubelet
-    with Meter("patches", frames, "frame") as meter:
+    with Meter(what.split(":")[0], frames, "frame") as meter:
         started, done = time.monotonic(), 0
 
         def on_frames(count: int) -> None:
@@ -135,7 +136,7 @@ def encode_missing(
             done += 1
             if outcome.reason is not None:
                 failed[targets[outcome.take_id]] = outcome.reason
-                say(f"patches: take {outcome.take_id}: {outcome.reason}")
+                say(f"{what} {outcome.take_id}: {outcome.reason}")
             else:
                 on_take(outcome.take_id)
     return failed

@@ -124,7 +124,8 @@ def extract_own(
     def finish(name: str) -> None:
         write_features(waiting[name], info, output)
 
-    failed = encode_missing(list(waiting.values()), config, facts, execute, finish)
+    jobs_left = list(waiting.values())
+    failed = encode_missing(jobs_left, config, facts, execute, finish, "extract: video")
     reasons = {name: failed[job.target] for name, job in waiting.items() if job.target in failed}
     return {**absent, **reasons}
 

@@ -72,5 +72,7 @@ def test_an_address_without_a_cluster_is_an_error_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    with pytest.raises(InputError, match=r"RAY_ADDRESS=127\.0\.0\.1:1 .*ray start --head"):
+    with pytest.raises(
+        InputError, match=r"no cluster at RAY_ADDRESS=127\.0\.0\.1:1 .*ray start --head"
+    ):
         list(run_ray(jobs(tmp_path, 1, 10), CONFIG, FACTS, lambda frames: None))
