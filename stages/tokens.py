@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from pjepa import paths
-from pjepa.backbones.store import PatchInfo
+from pjepa.backbones.store import PatchInfo, skipped_takes
 from pjepa.config.section import read_section
 from pjepa.config.tokens import TokensConfig
-from pjepa.progress import track
+from pjepa.progress import say, track
 from pjepa.stage import stage_main
 from pjepa.streams.materialise import (
     materialised_takes,
@@ -18,7 +18,7 @@ from pjepa.streams.materialise import (
 )
 from pjepa.streams.placement import placed_takes
 from pjepa.streams.store import StreamWriter, write_labels
-from pjepa.takes.manifest import read_boundaries, read_segments, read_videos
+from pjepa.takes.manifest import VideoRow, read_boundaries, read_segments, read_videos
 from pjepa.work import read_json
 
 
@@ -27,7 +27,7 @@ def run() -> None:
     pooler = read_json(paths.POOLER / "config.json")
     patches = PatchInfo(**read_json(paths.PATCHES / "config.json"))
     info = stream_info(patches, pooler["width_out"], pooler["provenance"]["train_labels"], config)
-    rows = read_videos(paths.VIDEOS_TABLE)
+    rows = encoded_rows(read_videos(paths.VIDEOS_TABLE), skipped_takes(paths.PATCHES))
     boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
     known = segment_labels(read_segments(paths.SEGMENTS_TABLE), boundaries)
     placements = placed_takes(rows, boundaries, config)
@@ -39,6 +39,14 @@ def run() -> None:
             label = token_labels(take.segment, known.get(take.take_id, np.zeros(0, np.int32)))
             labels.append((take.take_id, take.times, label))
     write_labels(paths.LABELS, labels)
+
+
+def encoded_rows(rows: list[VideoRow], skipped: dict[str, str]) -> list[VideoRow]:
+    """The takes that have patch features; says which were left out upstream."""
+    left_out = [row.take_id for row in rows if row.take_id in skipped]
+    if left_out:
+        say(f"tokens: {len(left_out)} takes without patches left out: {', '.join(left_out)}")
+    return [row for row in rows if row.take_id not in skipped]
 
 
 if __name__ == "__main__":

@@ -1,201 +1,161 @@
-"""Patch features of many takes, one take per unit of work, on local processes.
+"""Patch features of many takes: what is missing in the store is encoded, one take at a time.
 
-Bytes depend on the take, the settings and the threads per worker, never on how many workers run:
-each take is encoded alone, in batches whose composition follows from its own windows.
+Bytes depend on the take, the settings and the threads per worker, never on how many workers run or
+where: each take is encoded alone, in batches whose composition follows from its own windows.
 """
 
-import os
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
 
-from pjepa.backbones.backbone import Backbone, BackboneFacts, backbone_facts, load_backbone
-from pjepa.backbones.store import (
-    Half,
-    PatchInfo,
-    patch_writer,
-    remove_abandoned,
-    store_key,
-    store_path,
-)
+from pjepa.backbones.backbone import BackboneFacts, backbone_facts
+from pjepa.backbones.cost import stored_bytes
+from pjepa.backbones.encode import Job, OnFrames, Outcome, patch_info
+from pjepa.backbones.identity import video_hashes
+from pjepa.backbones.plan import check_disk
+from pjepa.backbones.store import PatchInfo, remove_abandoned, store_key, store_path
 from pjepa.config.patches import PatchesConfig
 from pjepa.errors import InputError
-from pjepa.progress import track
+from pjepa.progress import Meter, say
 from pjepa.takes.manifest import VideoRow
-from pjepa.video.reader import Reader, open_video
-from pjepa.video.sampling import Window, padded_frame_times, token_count, windows
-from pjepa.work import file_sha256
+from pjepa.video.sampling import token_count
 
-MISSING_S = 0.5  # a video this much shorter than its table says was cut off
-NOT_BYTES = {"checkpoint", "seed", "workers"}  # covered by the weights' identity, or no effect
+# Covered by the identity of the weights, or of no effect on what is written.
+NOT_BYTES = {"checkpoint", "seed", "workers", "executor", "on_error"}
+
+Boundaries = dict[str, NDArray[np.float64]]
 
 
-@dataclass(frozen=True)
-class Job:
-    """One take to encode and where its features go."""
+class Executor(Protocol):
+    """Runs `encoded_job` on every job, wherever it likes, and yields outcomes as they come."""
 
-    take_id: str
-    video: Path
-    duration_s: float
-    boundaries: NDArray[np.float64] | None
-    target: Path
+    def __call__(
+        self, jobs: list[Job], config: PatchesConfig, facts: BackboneFacts, on_frames: OnFrames
+    ) -> Iterator[Outcome]: ...
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """Where each take's features are (take order), what they are, and how many are new."""
+    """Where each take's features are (take order), what they are, how many are new.
+
+    `skipped` says of every other take why there are none.
+    """
 
     files: dict[str, Path]
     info: PatchInfo
     encoded: int
+    skipped: dict[str, str]
 
 
 def extract(
     rows: list[VideoRow],
-    boundaries: dict[str, NDArray[np.float64]],
+    boundaries: Boundaries,
     config: PatchesConfig,
     store: Path,
+    execute: Executor,
 ) -> Extraction:
     """Features of every take, encoded where the store does not hold them yet."""
     store.mkdir(parents=True, exist_ok=True)
     remove_abandoned(store)
     facts = backbone_facts(config)
-    jobs = planned_jobs(rows, boundaries, config, facts.weights_id, store)
+    present = [row for row in rows if row.path.is_file()]
+    absent = {
+        row.take_id: f"{row.video}: no such video; check the data root"
+        for row in rows
+        if not row.path.is_file()
+    }
+    refuse_failures(absent, len(rows), config)
+    jobs = planned_jobs(present, boundaries, config, facts, store)
     missing = {job.target: job for job in jobs if not job.target.exists()}
-    _encode_all(list(missing.values()), config, facts)
-    files = {job.take_id: job.target for job in jobs}
-    return Extraction(files, patch_info(config, facts), len(missing))
-
-
-def patch_info(config: PatchesConfig, facts: BackboneFacts) -> PatchInfo:
-    """What the stored features are."""
-    return PatchInfo(
-        backbone=facts.name,
-        weights_id=facts.weights_id,
-        tokens_fps=config.tokens_fps,
-        frames_per_window=config.frames_per_window,
-        window_scope=config.window_scope,
-        rows=config.grid or facts.rows,
-        columns=config.grid or facts.columns,
-        width=facts.width,
-    )
+    steps = sum(expected_steps(job, config) for job in missing.values())
+    check_disk(stored_bytes(steps, config, facts), store)
+    failed = encode_missing(list(missing.values()), config, facts, execute)
+    skipped = {
+        **absent,
+        **{job.take_id: failed[job.target] for job in jobs if job.target in failed},
+    }
+    refuse_failures(skipped, len(rows), config)
+    files = {job.take_id: job.target for job in jobs if job.target not in failed}
+    encoded = len(missing) - len(failed)
+    ordered = {row.take_id: skipped[row.take_id] for row in rows if row.take_id in skipped}
+    return Extraction(files, patch_info(config, facts), encoded, ordered)
 
 
 def planned_jobs(
     rows: list[VideoRow],
-    boundaries: dict[str, NDArray[np.float64]],
+    boundaries: Boundaries,
     config: PatchesConfig,
-    identity: str,
+    facts: BackboneFacts,
     store: Path,
 ) -> list[Job]:
-    """One job per take; videos are hashed in parallel (hashing releases the interpreter lock)."""
+    """One job per take, named by its video's content and all that can change its features."""
     settings = config.model_dump(mode="json", exclude=NOT_BYTES)
-
-    def job(row: VideoRow) -> Job:
-        if not row.path.is_file():
-            raise InputError(f"take {row.take_id}: no video {row.path}; check the data root")
+    paths = [row.path.resolve() for row in rows]
+    jobs = []
+    for row, path, digest in zip(
+        rows, paths, video_hashes(paths, store, config.workers), strict=True
+    ):
         limits = boundaries.get(row.take_id) if config.window_scope == "segment" else None
-        key = store_key(file_sha256(row.path), settings, limits, identity)
-        return Job(row.take_id, row.path, row.duration_s, limits, store_path(store, key))
-
-    with ThreadPoolExecutor(config.workers) as pool:
-        return list(pool.map(job, rows))
+        target = store_path(store, store_key(digest, settings, limits, facts.weights_id)).resolve()
+        jobs.append(Job(row.take_id, str(row.video), path, row.duration_s, limits, target))
+    return jobs
 
 
-def _encode_all(jobs: list[Job], config: PatchesConfig, facts: BackboneFacts) -> None:
-    """Encodes the jobs on spawned workers; the first failure stops the rest."""
-    if not jobs:
-        return
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when a worker's OpenMP starts
-    workers = min(config.workers, len(jobs))
-    context = get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, torch.set_num_threads, (config.threads,))
-    try:
-        futures = [pool.submit(encode_to_file, job, config, facts) for job in jobs]
-        for done in track(as_completed(futures), "patches", len(jobs), "take"):
-            done.result()
-    except BrokenProcessPool:
-        raise InputError(
-            "patches: a worker died, most likely out of memory; "
-            "lower patches.workers or patches.batch_windows"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def encode_to_file(job: Job, config: PatchesConfig, facts: BackboneFacts) -> None:
-    """Encodes one take and puts its file into the store."""
-    backbone = _worker_backbone(config, facts)
-    with open_video(job.video) as reader:
-        found = reader.info.duration_s
-        if found < job.duration_s - MISSING_S:
-            raise InputError(
-                f"{job.video}: {found:.1f} s long, expected {job.duration_s:.1f} s; "
-                "the file is cut off, fetch or export it again"
-            )
-        steps = token_count(found, config.tokens_fps)
-        with patch_writer(job.target, patch_info(config, facts), steps) as writer:
-            for patches in encoded_windows(backbone, reader, job.boundaries, config):
-                writer.append(patches)
-
-
-@lru_cache(maxsize=1)
-def _worker_backbone(config: PatchesConfig, facts: BackboneFacts) -> Backbone:
-    return load_backbone(config, facts)
-
-
-def encoded_windows(
-    backbone: Backbone,
-    reader: Reader,
-    boundaries: NDArray[np.float64] | None,
+def encode_missing(
+    jobs: list[Job],
     config: PatchesConfig,
-) -> Iterator[Half]:
-    """Features [tokens, cells, width] of a take in order, a few windows at a time."""
-    count = token_count(reader.info.duration_s, config.tokens_fps)
-    steps = config.frames_per_window // config.tubelet
-    plan = windows(count, config.tokens_fps, steps, config.window_scope, boundaries)
-    for start in range(0, len(plan), config.batch_windows):
-        batch = plan[start : start + config.batch_windows]
-        video = torch.stack([window_input(backbone, reader, w, config) for w in batch])
-        features = encoded_batch(backbone, video, config)  # [B, steps, cells, D]
-        for window, found in zip(batch, features, strict=True):
-            yield found[: window.tokens].numpy()  # padded steps are dropped
+    facts: BackboneFacts,
+    execute: Executor,
+    on_take: Callable[[str], None] = lambda take_id: None,
+    what: str = "patches: take",
+) -> dict[Path, str]:
+    """Encodes the jobs; the targets of those that could not be, and why.
 
-
-def window_input(
-    backbone: Backbone, reader: Reader, window: Window, config: PatchesConfig
-) -> Tensor:
-    """Encoder input [3, frames_per_window, crop, crop]; a short window repeats its last frame."""
-    steps = config.frames_per_window // config.tubelet
-    times = padded_frame_times(window, config.tokens_fps, steps, config.tubelet)
-    return backbone.prepared(reader.frames(times))
-
-
-@torch.inference_mode()
-def encoded_batch(backbone: Backbone, video: Tensor, config: PatchesConfig) -> Tensor:
-    """fp16 features [B, steps, cells, D] of windows [B, 3, T, crop, crop]."""
-    facts = backbone.facts
-    features = backbone.encoded(video.to(config.device))  # [B, steps, rows * columns, D]
-    pooled = pooled_grid(features.flatten(0, 1), facts.rows, facts.columns, config.grid)
-    return pooled.unflatten(0, (len(video), -1)).half().cpu()
-
-
-def pooled_grid(patches: Tensor, rows: int, columns: int, grid: int) -> Tensor:
-    """Patches [steps, rows * columns, D] averaged to grid x grid cells; 0 keeps all of them.
-
-    Sides that `grid` does not divide give cells that overlap by a row (adaptive average pooling).
+    `on_take` is told of every take that is there; `what` begins the lines about the others.
     """
-    if grid == 0 or (grid, grid) == (rows, columns):
-        return patches
-    maps = patches.transpose(1, 2).unflatten(2, (rows, columns))  # [steps, D, rows, columns]
-    return F.adaptive_avg_pool2d(maps, grid).flatten(2).transpose(1, 2)  # [steps, grid ** 2, D]
+    if not jobs:
+        return {}
+    targets = {job.take_id: job.target for job in jobs}
+    failed: dict[Path, str] = {}
+    frames = sum(expected_steps(job, config) for job in jobs) * facts.tubelet
+    with Meter(what.split(":")[0], frames, "frame") as meter:
+        started, done = time.monotonic(), 0
+
+        def on_frames(count: int) -> None:
+            pace = (meter.done + count) / max(time.monotonic() - started, 1e-9)
+            meter.advance(count, f"{done}/{len(jobs)} takes, {pace:.0f} frames/s")
+
+        for outcome in execute(jobs, config, facts, on_frames):
+            done += 1
+            if outcome.reason is not None:
+                failed[targets[outcome.take_id]] = outcome.reason
+                say(f"{what} {outcome.take_id}: {outcome.reason}")
+            else:
+                on_take(outcome.take_id)
+    return failed
+
+
+def refuse_failures(failed: dict[str, str], takes: int, config: PatchesConfig) -> None:
+    """An error if takes failed that may not be skipped, or if none is left; lists them all."""
+    if not failed or (config.on_error == "skip" and len(failed) < takes):
+        return
+    for take_id, reason in failed.items():
+        say(f"  {take_id}: {reason}")
+    first = next(iter(failed))
+    hint = "" if len(failed) == takes else ", or leave such takes out with patches.on_error=skip"
+    raise InputError(
+        f"patches: {len(failed)} of {takes} takes cannot be encoded, listed above (the first is "
+        f"take {first}: {failed[first]}); correct them{hint}"
+    )
+
+
+def expected_steps(job: Job, config: PatchesConfig) -> int:
+    """Tokens of the take, as far as is known before it is opened."""
+    return token_count(job.duration_s or job.about_s, config.tokens_fps)

@@ -21,29 +21,59 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pjepa.errors import InputError
-from pjepa.work import whole_file
+from pjepa.video.sampling import Sampling, WindowMode, WindowScope
+from pjepa.work import read_json, whole_file, write_json
 
 ALGORITHM_VERSION = 1  # raise it when a change of code changes features
 TENSOR = "patches"
 METADATA = "pjepa"  # one JSON value: safetensors does not keep the order of several
 ABANDONED_S = 86_400.0  # partial files of killed runs are removed after a day
 LONGEST_NAME = 200
+UNKEYED = ("checkpoint", "seed")
+SKIPPED = "skipped.json"
 
 Half = NDArray[np.float16]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PatchInfo:
-    """What a reader of patch features needs to know about them."""
+    """What patch features are, and all that is needed to encode another video in the same way.
+
+    `checkpoint` and `seed` only say how the weights were asked for. Equal weights may have several
+    names, so stored files leave the two out; `data/patches/config.json` has them.
+    """
 
     backbone: str
     weights_id: str
+    checkpoint: str = ""
+    seed: int = 0
+    precision: str = "fp32"
+    fps: float  # frames per second that the backbone is shown
     tokens_fps: float
+    tubelet: int  # frames per step
     frames_per_window: int
-    window_scope: str
+    window_scope: WindowScope
+    window_mode: WindowMode = "block"
+    window_stride: int = 1
+    crop: int
+    resampler: str
+    view: str = "center"
+    grid: int  # as in params: 0 keeps every patch
     rows: int
     columns: int
     width: int
+
+    @property
+    def sampling(self) -> Sampling:
+        """How a take is cut into windows."""
+        return Sampling(
+            self.tokens_fps,
+            self.tubelet,
+            self.frames_per_window // self.tubelet,
+            self.window_scope,
+            self.window_mode,
+            self.window_stride,
+        )
 
     @property
     def cells(self) -> int:
@@ -105,11 +135,16 @@ class PatchWriter:
         self.written += len(patches)
 
 
+def stored_facts(info: PatchInfo) -> dict[str, Any]:
+    """What a file says of itself: nothing that its key does not cover."""
+    return {name: value for name, value in asdict(info).items() if name not in UNKEYED}
+
+
 def safetensors_header(info: PatchInfo, shape: tuple[int, int, int]) -> bytes:
     """The bytes before the data of a safetensors file with one fp16 tensor."""
     size = 2 * shape[0] * shape[1] * shape[2]
     entries = {
-        "__metadata__": {METADATA: json.dumps(asdict(info), sort_keys=True)},
+        "__metadata__": {METADATA: json.dumps(stored_facts(info), sort_keys=True)},
         TENSOR: {"dtype": "F16", "shape": list(shape), "data_offsets": [0, size]},
     }
     header = json.dumps(entries, separators=(",", ":")).encode()
@@ -154,6 +189,17 @@ def link_take(source: Path, folder: Path, take_id: str) -> Path:
     except OSError:
         shutil.copyfile(source, target)
     return target
+
+
+def write_skipped(folder: Path, skipped: dict[str, str]) -> None:
+    """Writes which takes have no features, and why; `{}` if every take has them."""
+    write_json(folder / SKIPPED, skipped)
+
+
+def skipped_takes(folder: Path) -> dict[str, str]:
+    """take_id -> reason of the takes without features; later stages leave them out."""
+    path = folder / SKIPPED
+    return dict(read_json(path)) if path.exists() else {}
 
 
 def remove_abandoned(store: Path) -> None:

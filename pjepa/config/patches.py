@@ -31,8 +31,13 @@ class PatchesConfig(Section):
     resampler: Literal["cv2", "antialias"] = "cv2"
     view: Literal["center", "first", "middle", "last"] = "center"  # others keep the short side
     window_scope: Literal["segment", "take"] = "segment"
+    window_mode: Literal["block", "trailing"] = "block"  # trailing: a window ends with its tokens
+    window_stride: int = Field(1, ge=1)  # tokens kept of a trailing window
+    reader: Literal["auto", "decord", "pyav"] = "auto"
+    on_error: Literal["fail", "skip"] = "fail"  # skip: takes that cannot be read are left out
     grid: int = Field(0, ge=0)
     batch_windows: int = Field(4, ge=1)
+    executor: Literal["local", "ray"] = "local"
     workers: int = Field(1, ge=1)
     threads: int = Field(1, ge=1)
     device: str = "cpu"
@@ -49,12 +54,21 @@ class PatchesConfig(Section):
         """Time steps per second."""
         return self.fps / self.tubelet
 
+    @property
+    def steps(self) -> int:
+        """Time steps in a window."""
+        return self.frames_per_window // self.tubelet
+
     @model_validator(mode="after")
     def whole_steps(self) -> PatchesConfig:
         if self.frames_per_window % self.tubelet:
             raise ValueError(
                 f"frames_per_window {self.frames_per_window} is not a multiple of {self.tubelet}, "
                 f"the frames in one time step of {self.backbone}"
+            )
+        if self.window_stride > self.steps:
+            raise ValueError(
+                f"window_stride {self.window_stride} is longer than a window of {self.steps} steps"
             )
         if self.backbone.startswith(TIMM) and self.view != "center":
             raise ValueError(f"view {self.view} is V-JEPA's; timm models crop as timm does")

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from pjepa.backbones.store import PatchInfo, read_patches, take_file_name
-from pjepa.config.patches import tubelet_of
 from pjepa.config.tokens import TokensConfig
 from pjepa.errors import InputError
 from pjepa.pooling.mean import Cells, pool
@@ -26,10 +25,9 @@ def stream_info(
 ) -> StreamInfo:
     """File-level facts of a stream of pooled backbone features.
 
-    A token sees to the end of its window: all but its own step lie ahead of the first one. Which
-    tokens there are follows from annotations where gaps are dropped or overlaps repeated.
+    How far a token sees ahead follows from the windows. Which tokens there are follows from
+    annotations where gaps are dropped or overlaps repeated.
     """
-    steps = patches.frames_per_window // tubelet_of(patches.backbone)
     chosen = config.gaps == "drop" or config.overlap == "duplicate"
     boundaries = "annotated" if chosen or patches.window_scope == "segment" else "none"
     return StreamInfo(
@@ -40,7 +38,7 @@ def stream_info(
             train_labels=train_labels,
             boundaries_train=boundaries,
             boundaries_test=boundaries,
-            lookahead_s=steps / patches.tokens_fps,
+            lookahead_s=patches.sampling.lookahead_s,
             inside_segments=patches.window_scope == "segment",
         ),
     )

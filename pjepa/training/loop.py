@@ -15,6 +15,7 @@ from pjepa.config.pjepa import PjepaConfig
 from pjepa.errors import InputError
 from pjepa.model.jepa import Batch, Jepa
 from pjepa.model.release import init_selection
+from pjepa.prefetch import Prefetch
 from pjepa.progress import Meter, say
 from pjepa.training.checkpoint import Progress, resumed
 from pjepa.training.data import (
@@ -24,7 +25,6 @@ from pjepa.training.data import (
     with_segments,
 )
 from pjepa.training.monitors import collapse_warning, effective_rank, target_std
-from pjepa.training.prefetch import Prefetch
 from pjepa.training.saver import Saver
 from pjepa.training.schedule import learning_rate
 from pjepa.training.setup import measure_statistics, new_model, optimizer_for, warn_of_style

@@ -1,7 +1,13 @@
 """The token grid of a take: which frames a token covers, and which tokens are encoded together.
 
 Token k stands at time k / tokens_fps and covers the `tubelet` frames from there to token k + 1.
-Windows partition the tokens, so every token gets exactly one feature.
+Windows partition the tokens, so every token gets exactly one feature:
+
+| mode       | a window shows                         | kept of it              | looks ahead      |
+|------------|----------------------------------------|-------------------------|------------------|
+| `block`    | its own steps, the last frame repeated | all of its steps        | the whole window |
+| `trailing` | the steps up to its last one, the      | the last `stride` steps | `stride` steps   |
+|            | first frame repeated                   |                         |                  |
 """
 
 import math
@@ -16,18 +22,78 @@ from pjepa.runs import runs
 TIME_TOLERANCE = 1e-6  # seconds; also the slack of the token count
 
 WindowScope = Literal["segment", "take"]
+WindowMode = Literal["block", "trailing"]
 
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens start .. stop - 1, encoded in one forward pass."""
+    """Tokens start .. stop - 1, encoded in one forward pass over the steps first .. stop - 1.
+
+    Step `start` stands at `place` of the encoder's input; padding fills the places around.
+    """
 
     start: int
     stop: int
+    first: int
+    place: int
 
     @property
     def tokens(self) -> int:
         return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How takes are cut: `steps` of `tubelet` frames in a window, `tokens_fps` steps a second."""
+
+    tokens_fps: float
+    tubelet: int
+    steps: int
+    scope: WindowScope = "segment"
+    mode: WindowMode = "block"
+    stride: int = 1
+
+    @property
+    def lookahead_s(self) -> float:
+        """No token depends on a frame later than this after its own time.
+
+        An image model (tubelet 1) shows each token its own frame alone.
+        """
+        if self.tubelet == 1:
+            return 0.0
+        return (self.steps if self.mode == "block" else self.stride) / self.tokens_fps
+
+    def windows(self, count: int, boundaries: NDArray[np.float64] | None = None) -> list[Window]:
+        """Windows that cover each of `count` tokens once, in order.
+
+        `segment`: none crosses an annotated boundary [S, 2], and tokens in no segment form runs of
+        their own; `take`: the take is one run.
+        """
+        labels = np.zeros(count, dtype=np.int64)
+        if self.scope == "segment" and boundaries is not None and len(boundaries):
+            labels = token_segments(token_times(count, self.tokens_fps), boundaries)
+        starts, lengths = runs(labels)
+        kept = self.steps if self.mode == "block" else self.stride
+        return [
+            self._window(begin, start, min(start + kept, end))
+            for begin, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+            for start in range(begin, end, kept)
+        ]
+
+    def _window(self, begin: int, start: int, stop: int) -> Window:
+        """The window of tokens start .. stop - 1 in the run that begins at `begin`."""
+        if self.mode == "block":
+            return Window(start, stop, start, 0)
+        return Window(start, stop, max(begin, stop - self.steps), self.steps - (stop - start))
+
+    def frame_times(self, window: Window) -> NDArray[np.float64]:
+        """Times of the frames that the encoder is shown, [steps * tubelet]; padding repeats."""
+        tokens = np.arange(window.first, window.stop, dtype=np.float64)
+        shift = np.arange(self.tubelet, dtype=np.float64) / (self.tubelet * self.tokens_fps)
+        times = (tokens[:, None] / self.tokens_fps + shift).reshape(-1)
+        before = self.tubelet * (window.place - (window.start - window.first))
+        after = self.tubelet * self.steps - len(times) - before
+        return np.pad(times, (before, after), mode="edge")
 
 
 def token_count(duration_s: float, tokens_fps: float) -> int:
@@ -38,21 +104,6 @@ def token_count(duration_s: float, tokens_fps: float) -> int:
 def token_times(count: int, tokens_fps: float) -> NDArray[np.float64]:
     """Time of every token in seconds from the first displayed frame, [count]."""
     return np.arange(count, dtype=np.float64) / tokens_fps
-
-
-def frame_times(window: Window, tokens_fps: float, tubelet: int) -> NDArray[np.float64]:
-    """Times of the frames a window covers, `tubelet` per token, [tubelet * tokens]."""
-    tokens = np.arange(window.start, window.stop, dtype=np.float64)
-    shift = np.arange(tubelet, dtype=np.float64) / (tubelet * tokens_fps)
-    return (tokens[:, None] / tokens_fps + shift).reshape(-1)
-
-
-def padded_frame_times(
-    window: Window, tokens_fps: float, steps: int, tubelet: int
-) -> NDArray[np.float64]:
-    """`frame_times`, the last one repeated up to `steps` tokens, [tubelet * steps]."""
-    times = frame_times(window, tokens_fps, tubelet)
-    return np.pad(times, (0, tubelet * steps - len(times)), mode="edge")
 
 
 def frame_indices(
@@ -75,26 +126,3 @@ def token_segments(
         start, end = np.searchsorted(times_s, boundaries[row], side="left")
         segments[start:end] = row
     return segments
-
-
-def windows(
-    count: int,
-    tokens_fps: float,
-    steps: int,
-    scope: WindowScope,
-    boundaries: NDArray[np.float64] | None = None,
-) -> list[Window]:
-    """Non-overlapping windows of at most `steps` tokens that cover every token once.
-
-    `segment`: no window crosses an annotated boundary, and tokens in no segment form runs of
-    their own; `take`: the take is one run.
-    """
-    labels = np.zeros(count, dtype=np.int64)
-    if scope == "segment" and boundaries is not None and len(boundaries):
-        labels = token_segments(token_times(count, tokens_fps), boundaries)
-    starts, lengths = runs(labels)
-    return [
-        Window(start, min(start + steps, stop))
-        for first, stop in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
-        for start in range(first, stop, steps)
-    ]

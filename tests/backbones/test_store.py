@@ -1,5 +1,6 @@
 """The content store: safe names, stable bytes, whole files only."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,21 @@ from pjepa.backbones.store import (
 )
 from pjepa.errors import InputError
 
-INFO = PatchInfo("tiny", "random-tiny-0", 4.0, 16, "segment", rows=2, columns=2, width=3)
+INFO = PatchInfo(
+    backbone="tiny",
+    weights_id="random-tiny-0",
+    fps=8.0,
+    tokens_fps=4.0,
+    tubelet=2,
+    frames_per_window=16,
+    window_scope="segment",
+    crop=32,
+    resampler="cv2",
+    grid=2,
+    rows=2,
+    columns=2,
+    width=3,
+)
 FEATURES = np.arange(5 * 4 * 3, dtype=np.float16).reshape(5, 4, 3)
 
 
@@ -35,6 +50,14 @@ def test_file_is_safetensors_and_reads_back(tmp_path: Path) -> None:
     with safe_open(path, "np") as official:
         np.testing.assert_array_equal(official.get_tensor("patches"), FEATURES)
     assert path.read_bytes() == write(tmp_path / "b.safetensors").read_bytes()
+
+
+def test_files_do_not_depend_on_how_the_weights_were_asked_for(tmp_path: Path) -> None:
+    named = replace(INFO, checkpoint="other.pt", seed=7)
+    with patch_writer(tmp_path / "b.safetensors", named, steps=5) as writer:
+        writer.append(FEATURES)
+    same = write(tmp_path / "a.safetensors").read_bytes()
+    assert (tmp_path / "b.safetensors").read_bytes() == same
 
 
 def test_unfinished_file_never_appears(tmp_path: Path) -> None:

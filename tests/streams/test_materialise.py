@@ -1,5 +1,6 @@
 """Gaps, overlaps and order of annotations: which tokens there are and which segment holds each."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from pjepa.streams.materialise import (
 )
 from pjepa.streams.placement import Placement, in_time_order, place, placed_takes
 from pjepa.takes.manifest import VideoRow
-from pjepa.video.sampling import token_times, windows
+from pjepa.video.sampling import Sampling, token_times
 
 QUARTERS = st.integers(0, 60).map(lambda k: k / 8)
 SEGMENTS = st.lists(st.tuples(QUARTERS, QUARTERS).map(sorted), max_size=10).map(
@@ -27,7 +28,21 @@ SEGMENTS = st.lists(st.tuples(QUARTERS, QUARTERS).map(sorted), max_size=10).map(
 )
 ROW = VideoRow("x", "x.mp4", 30.0, 8.0)  # 32 tokens at 4 per second
 TIMES = token_times(32, 4.0)
-INFO = PatchInfo("tiny", "w", 4.0, 16, "take", 1, 1, 2)
+INFO = PatchInfo(
+    backbone="tiny",
+    weights_id="w",
+    fps=8.0,
+    tokens_fps=4.0,
+    tubelet=2,
+    frames_per_window=16,
+    window_scope="take",
+    crop=16,
+    resampler="cv2",
+    grid=1,
+    rows=1,
+    columns=1,
+    width=2,
+)
 
 
 def config(gaps: str = "keep", overlap: str = "clip") -> TokensConfig:
@@ -103,7 +118,7 @@ def test_windows_inside_segments_agree_with_the_tokens_segments(
     limits: np.ndarray, frames: int
 ) -> None:
     segment = place(ROW, limits, config()).segment
-    for window in windows(32, 4.0, frames, "segment", limits):
+    for window in Sampling(4.0, 2, frames // 2).windows(32, limits):
         assert len(set(segment[window.start : window.stop].tolist())) == 1
 
 
@@ -210,7 +225,23 @@ def test_tables_that_disagree_are_named() -> None:
 def test_provenance_says_whose_boundaries_chose_the_tokens(
     gaps: str, overlap: str, scope: str, expected: str
 ) -> None:
-    patches = PatchInfo("tiny", "w", 4.0, 16, scope, 1, 1, 2)  # type: ignore[arg-type]
+    patches = replace(INFO, window_scope=scope)  # type: ignore[arg-type]
     found = stream_info(patches, 2, False, config(gaps, overlap)).provenance
     assert (found.boundaries_train, found.boundaries_test) == (expected, expected)
     assert found.lookahead_s == 2.0
+
+
+@pytest.mark.parametrize(
+    ("mode", "stride", "tubelet", "expected"),
+    [
+        ("block", 1, 2, 2.0),
+        ("trailing", 1, 2, 0.25),
+        ("trailing", 3, 2, 0.75),
+        ("block", 1, 1, 0.0),
+    ],
+)
+def test_lookahead_follows_from_the_windows(
+    mode: str, stride: int, tubelet: int, expected: float
+) -> None:
+    patches = replace(INFO, window_mode=mode, window_stride=stride, tubelet=tubelet)  # type: ignore[arg-type]
+    assert stream_info(patches, 2, False, config()).provenance.lookahead_s == expected

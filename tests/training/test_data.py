@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from pjepa.errors import InputError
+from pjepa.prefetch import Prefetch
 from pjepa.runs import runs
 from pjepa.streams.schema import StreamInfo
 from pjepa.streams.segments import token_offsets
@@ -17,7 +18,6 @@ from pjepa.training.data import (
     token_statistics,
     view,
 )
-from pjepa.training.prefetch import Prefetch
 
 
 def with_values(config, **changes):

@@ -10,6 +10,7 @@ import pytest
 
 from pjepa.errors import InputError
 from pjepa.video.reader import ReaderName, open_video
+from tests.video.films import BAD, write_bad, write_film
 
 READERS: list[ReaderName] = ["decord", "pyav"]
 FPS, COUNT, WIDTH, HEIGHT = 25, 50, 96, 64
@@ -17,19 +18,20 @@ ROTATIONS = {90: (0, 1, -1, 0), 180: (-1, 0, 0, -1), 270: (0, -1, 1, 0)}
 
 
 def write_video(
-    path: Path, start: int = 0, width: int = WIDTH, options: dict[str, str] | None = None
+    path: Path, start: int = 0, width: int = WIDTH, stamps: list[int] | None = None
 ) -> Path:
     """A moving square; the grey level of the lower half tells the frame's number."""
-    with av.open(str(path), "w", options=options or {}) as container:
+    stamps = stamps or list(range(start, start + COUNT))
+    with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=FPS)
         stream.width, stream.height, stream.pix_fmt = width, HEIGHT, "yuv420p"
         stream.codec_context.gop_size = 12
-        for number in range(COUNT):
+        for number, stamp in enumerate(stamps):
             picture = np.zeros((HEIGHT, width, 3), np.uint8)
             picture[8:24, number : number + 16] = (200, 40, 90)
             picture[32:] = 5 * number
             frame = av.VideoFrame.from_ndarray(picture, "rgb24")
-            frame.pts, frame.time_base = number + start, Fraction(1, FPS)
+            frame.pts, frame.time_base = stamp, Fraction(1, FPS)
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     return path
@@ -108,37 +110,71 @@ def test_rotated_video_stands_upright(video: Path, tmp_path: Path, degrees: int)
             np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("kind", BAD)
 @pytest.mark.parametrize("reader", READERS)
-def test_broken_files_are_refused_in_one_line(
-    video: Path, tmp_path: Path, reader: ReaderName
-) -> None:
-    (tmp_path / "empty.mp4").touch()
-    (tmp_path / "text.mp4").write_text("this is not a video\n" * 50)
-    content = video.read_bytes()
-    (tmp_path / "half.mp4").write_bytes(content[: len(content) // 2])
-    expected = {
-        "missing.mp4": "no such video",
-        "empty.mp4": "is empty",
-        "text.mp4": "cannot be decoded",
-        "half.mp4": "cannot be decoded",
-    }
-    for name, message in expected.items():
-        with pytest.raises(InputError, match=message) as caught:
-            open_video(tmp_path / name, reader)
-        assert name in str(caught.value)
-        assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("reader", READERS)
-def test_video_cut_off_after_its_index_is_refused(tmp_path: Path, reader: ReaderName) -> None:
-    path = write_video(tmp_path / "cut.mp4", options={"movflags": "faststart"})
-    content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * 0.6)])
+def test_bad_files_are_refused_in_one_line(tmp_path: Path, reader: ReaderName, kind: str) -> None:
+    path = tmp_path / f"{kind}.mp4"
+    said = write_bad(kind, write_film(tmp_path / "good.mp4"), path)
     with (
-        pytest.raises(InputError, match=r"cut\.mp4: cannot be decoded"),
+        pytest.raises(InputError, match=rf"{kind}\.mp4: {said}") as caught,
         open_video(path, reader) as opened,
     ):
         opened.frames(opened.info.times_s)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_cover_art_is_no_video(tmp_path: Path, reader: ReaderName) -> None:
+    picture, sound = tmp_path / "cover.png", tmp_path / "sound.mp4"
+    write_bad("picture", picture, picture)
+    write_bad("sound", sound, sound)
+    song = tmp_path / "song.m4a"
+    with av.open(str(sound)) as source, av.open(str(song), "w", format="mp4") as out:
+        track = out.add_stream_from_template(source.streams.audio[0])
+        with av.open(str(picture)) as still:
+            cover = out.add_stream_from_template(still.streams.video[0])
+            cover.disposition = av.stream.Disposition.attached_pic
+            packets = [*source.demux(source.streams.audio[0]), *still.demux()]
+            for packet in packets:
+                if packet.dts is not None:
+                    packet.stream = track if packet.stream.type == "audio" else cover
+                    out.mux(packet)
+    with pytest.raises(InputError, match="has no video stream, only audio"):
+        open_video(song, reader)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_variable_frame_rate_is_read_by_time(tmp_path: Path, reader: ReaderName) -> None:
+    stamps = [0, 1, 2, 3, 10, 11, 30, 31, 32, 60]
+    path = write_video(tmp_path / "vfr.mp4", stamps=stamps)
+    with open_video(path, reader) as opened:
+        np.testing.assert_allclose(opened.info.times_s, np.array(stamps) / FPS, atol=1e-4)
+        times = np.array([0.0, 5.0, 9.9, 10.0, 29.5, 31.2, 59.0, 60.0, 70.0]) / FPS
+        assert numbers(opened.frames(times)) == [0, 3, 3, 4, 5, 7, 8, 9, 9]
+
+
+@pytest.mark.parametrize("start", [0, 13])
+@pytest.mark.parametrize("name", ["vfr.mp4", "vfr.mkv"])
+def test_readers_agree_on_variable_frame_rate(tmp_path: Path, name: str, start: int) -> None:
+    stamps = [start + k for k in [0, 1, 2, 3, 10, 11, 30, 31, 32, 60]]
+    path = write_video(tmp_path / name, stamps=stamps)
+    times = np.linspace(0, 3, 50)
+    with open_video(path, "decord") as left, open_video(path, "pyav") as right:
+        np.testing.assert_array_equal(left.frames(times), right.frames(times))
+
+
+def test_reopened_decord_gives_the_same_frames(
+    video: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = np.arange(COUNT) / FPS
+    with open_video(video, "decord") as opened:
+        whole = opened.frames(times)
+    monkeypatch.setattr("pjepa.video.reader.REOPEN_FRAMES", 10)
+    with open_video(video, "decord") as opened:
+        first = opened._video  # type: ignore[attr-defined]
+        parts = [opened.frames(times[k : k + 7]) for k in range(0, COUNT, 7)]
+        assert opened._video is not first  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
 def test_default_reader_decodes_containers_without_an_index(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The next steps are read and packed on a thread of their own while the model trains."""
+"""The next items are made on a thread of their own while the present one is worked on."""
 
 from __future__ import annotations
 
@@ -12,13 +12,22 @@ Item = TypeVar("Item")
 AHEAD = 2  # items kept ready
 
 
-class Prefetch(Generic[Item]):
-    """Iterates over `items`, made on another thread; `waited` is the seconds spent waiting."""
+class StalledError(Exception):
+    """Nothing came for as long as the patience lasts; the thread that makes items is stuck."""
 
-    def __init__(self, items: Iterator[Item], ahead: int = AHEAD) -> None:
-        self.items, self.waited = items, 0.0
+
+class Prefetch(Generic[Item]):
+    """Iterates over `items`, made on another thread; `waited` is the seconds spent waiting.
+
+    A thread that is stuck in foreign code cannot be ended: after `StalledError` it is left alone.
+    """
+
+    def __init__(
+        self, items: Iterator[Item], ahead: int = AHEAD, patience_s: float | None = None
+    ) -> None:
+        self.items, self.waited, self.patience_s = items, 0.0, patience_s
         self.ready: queue.Queue[tuple[Item | None, BaseException | None]] = queue.Queue(ahead)
-        self.stopped = threading.Event()
+        self.stopped, self.stuck = threading.Event(), False
         self.thread = threading.Thread(target=self._fill, daemon=True)
 
     def __enter__(self) -> Prefetch[Item]:
@@ -27,12 +36,17 @@ class Prefetch(Generic[Item]):
 
     def __exit__(self, *error: object) -> None:
         self.stopped.set()
-        self.thread.join()
+        if not self.stuck:
+            self.thread.join()
 
     def __iter__(self) -> Iterator[Item]:
         while True:
             started = time.monotonic()
-            item, error = self.ready.get()
+            try:
+                item, error = self.ready.get(timeout=self.patience_s)
+            except queue.Empty:
+                self.stuck = True
+                raise StalledError from None
             self.waited += time.monotonic() - started
             if error is not None:
                 raise error
