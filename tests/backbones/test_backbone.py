@@ -62,7 +62,11 @@ def test_compiled_features_are_the_same_features() -> None:
         torch.testing.assert_close(compiled.encoded(batch), exact.encoded(batch), atol=1e-5, rtol=0)
 
 
-def test_bad_settings_are_named() -> None:
+def test_bad_settings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "which", lambda name: None)
+        with pytest.raises(InputError, match=r"patches\.compile: torch\.compile needs a C\+\+"):
+            load_backbone(config(compile=True))
     with pytest.raises(InputError, match="device cuda:99 cannot be used here"):
         load_backbone(config(device="cuda:99"))
     with pytest.raises(InputError, match="grid 25 is finer than the 24 x 24 cells"):
