@@ -23,7 +23,7 @@ def pooled_spans(
     for first, stop in zip(starts.tolist(), (starts + lengths).tolist(), strict=True):
         begin = first
         if rng is not None and stop - first > window:
-            begin = first - (window - int(rng.integers(window))) % window
+            begin = first - int(rng.integers(window))
         found += [
             (max(start, first), min(start + window, stop)) for start in range(begin, stop, window)
         ]
