@@ -149,6 +149,11 @@ def test_features_of_another_rate_are_noticed(gtea: Path) -> None:
     assert "differ by more than 2%" in " ".join(source(gtea, **GTEA_SET).notes)
 
 
+def test_arrays_that_are_turned_are_noticed(gtea: Path) -> None:
+    with pytest.raises(InputError, match=r"array \[8, 161\] beside 160 labels: time stands last"):
+        source(gtea, mstcn={"dataset": "gtea", "time_first": True})
+
+
 def test_pickles_are_never_loaded(gtea: Path) -> None:
     np.save(gtea / "gtea/features/S1_Cheese_C1.npy", np.array([{}]), allow_pickle=True)
     with pytest.raises(InputError, match=r"not a .npy array"):
