@@ -35,6 +35,7 @@ class Layout:
     features: FeatureInfo
     pattern: str = ""  # named groups of a video's name: task, recording, participant, view
     group: str = "recording"
+    view: str = ""  # of videos whose names tell none
 
     @property
     def base(self) -> Path:
@@ -207,8 +208,9 @@ def _named_take(layout: Layout, name: str, split: str, found: Found) -> dict[str
         found.unnamed.append(name)
     parts = {key: value for key, value in (match.groupdict() if match else {}).items() if value}
     recording = parts.get("recording", name)
+    parts = {"view": layout.view, **parts, "recording": recording}
     group = parts.get("participant", recording) if layout.group == "participant" else recording
-    return take_row(name, layout.dataset, split, **{**parts, "recording": recording}, group=group)
+    return take_row(name, layout.dataset, split, **parts, group=group)
 
 
 def _notes(found: Found) -> list[str]:

@@ -72,6 +72,7 @@ def test_people_of_50salads_and_breakfast_are_groups(tmp_path: Path) -> None:
     write_bundle(tmp_path / "50salads", [f"rgb-0{k}-{n}" for k in (1, 2) for n in (1, 2)])
     found = source(tmp_path, mstcn={"dataset": "50salads"})
     assert [take["group"] for take in found.takes] == ["01", "01", "02", "02"]
+    assert {take["view"] for take in found.takes} == {"top"}
     assert found.features is not None
     assert found.features.lookahead_s == pytest.approx(10 / 30)
     names = ["P03_cam01_P03_cereals", "P03_stereo01_P03_cereals", "P04_webcam02_P04_milk"] * 1
