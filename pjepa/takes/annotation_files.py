@@ -1,4 +1,4 @@
-"""Annotation files of own videos: CSV, JSON, ELAN .eaf and Label Studio exports."""
+"""Annotation files of own videos: CSV, JSON, ELAN .eaf, WebVTT and Label Studio exports."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pjepa.errors import InputError
 from pjepa.takes.annotations import Annotations, csv_rows, json_list, json_rows
 from pjepa.takes.elan import read_elan
 from pjepa.takes.label_studio import is_label_studio, read_label_studio
+from pjepa.takes.webvtt import read_vtt
 
-SUFFIXES = (".csv", ".tsv", ".json", ".eaf")
+SUFFIXES = (".csv", ".tsv", ".json", ".eaf", ".vtt")
 
 
 def read_annotations(path: Path, tier: str | None = None) -> Annotations:
@@ -18,6 +19,9 @@ def read_annotations(path: Path, tier: str | None = None) -> Annotations:
     for file in _files(path):
         if file.suffix.lower() == ".eaf":
             read_elan(file, tier, found)
+            continue
+        if file.suffix.lower() == ".vtt":
+            read_vtt(file, found)
             continue
         if file.suffix.lower() != ".json":
             found.rows += csv_rows(file)

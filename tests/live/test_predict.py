@@ -1,6 +1,8 @@
 """`pjepa predict`: files that people and other tools can read."""
 
+import csv
 import json
+import shutil
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -9,8 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from pjepa.cli import app
+from pjepa.config.data import DataConfig
 from pjepa.live.formats import Labelled, Step, eaf_text, labelstudio_text, vtt_text
-from tests.live.world import CLASSES, make_project, make_video
+from pjepa.live.models import Wanted, load_models
+from pjepa.live.predict import predicted as predict_video
+from pjepa.takes.registry import open_source
+from tests.live.world import CLASSES, FPS, make_project, make_video
 
 STEPS = [Step(0.0, 1.25, CLASSES.names[1], 0.5), Step(1.25, 3723.504, CLASSES.names[2], 0.9)]
 FOUND = Labelled("a b.mp4", 12.0, STEPS)
@@ -23,7 +29,7 @@ def predicted(tmp_path_factory):
     videos = [make_video(root / f"v/take {n}.mp4", 5.2 + n, seed=n) for n in range(2)]
     out = root / "out"
     arguments = ["predict", *videos, "--out", out, "--model", found.model]
-    arguments += ["--probe", root / "results/probe/ltcontext-pjepa", "--training", found.training]
+    arguments += ["--probe", root / "results/probe/linear-pjepa", "--training", found.training]
     arguments += [x for name in ("vtt", "eaf", "labelstudio") for x in ("--format", name)]
     done = CliRunner().invoke(app, [str(x) for x in arguments])
     assert done.exit_code == 0, done.output
@@ -39,6 +45,32 @@ def test_files(predicted):
     assert (out / "take 0.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".vtt", ".eaf", ".json"])
+def test_corrected_by_hand_or_not_the_folder_source_reads_them_back(predicted, tmp_path, suffix):
+    root, out = predicted
+    shutil.copytree(root / "v", tmp_path / "mine")
+    (tmp_path / "mine/labels").mkdir()
+    for file in out.glob(f"*{suffix}"):
+        shutil.copy(file, tmp_path / "mine/labels")
+    own = {"path": "mine", "labels": "labels"}
+    read = open_source(DataConfig.model_validate({"source": "folder", "folder": own}), tmp_path)
+    found = [
+        (s.take_id, s.start_s, s.end_s, read.classes.names[s.label])
+        for s in sorted(read.segments, key=lambda s: (s.take_id, s.start_s))
+    ]
+    with (out / "segments.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(take, label) for take, _, _, label in found] == [
+        (row["video"].removesuffix(".mp4"), row["label"]) for row in rows
+    ]
+    half_frame = 0.5 / FPS if suffix == ".json" else 5e-4
+    for (_, start, end, _), row in zip(found, rows, strict=True):
+        assert abs(start - float(row["start"])) <= half_frame + 1e-9
+        assert abs(end - float(row["end"])) <= half_frame + 1e-9
+    assert len({row["label"] for row in rows}) > 1
+    assert not read.notes or "split" in " ".join(read.notes)
+
+
 def test_scores_are_probabilities_of_every_token(predicted):
     table = pq.read_table(predicted[1] / "scores.parquet")
     assert json.loads(table.schema.metadata[b"classes"])["names"] == list(CLASSES.names)
@@ -52,11 +84,19 @@ def test_scores_are_probabilities_of_every_token(predicted):
 def test_the_same_bytes_again(predicted, tmp_path):
     root, out = predicted
     arguments = ["predict", *sorted((root / "v").iterdir()), "--out", tmp_path / "again"]
-    arguments += ["--model", root / "models", "--probe", root / "results/probe/ltcontext-pjepa"]
+    arguments += ["--model", root / "models", "--probe", root / "results/probe/linear-pjepa"]
     arguments += ["--training", root / "data/tokens/stream.parquet", "--format", "eaf"]
     assert CliRunner().invoke(app, [str(x) for x in arguments]).exit_code == 0
     for file in (tmp_path / "again").iterdir():
         assert file.read_bytes() == (out / file.name).read_bytes(), file.name
+
+
+def test_probes_that_see_the_whole_take_predict_too(predicted):
+    root, _ = predicted
+    cell = root / "results/probe/ltcontext-pjepa"
+    models = load_models(Wanted(root / "models", cell, as_trained=True, segments="fixed"))
+    found = predict_video(models, root / "v/take 0.mp4")
+    assert found.scores.shape == (21, len(CLASSES.names))
 
 
 def test_vtt_escapes_and_counts_time():

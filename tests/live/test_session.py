@@ -18,7 +18,9 @@ from pjepa.live.models import load_models
 from pjepa.live.predict import predicted
 from pjepa.live.session import Options, Session
 from pjepa.live.view import Shown, View, clock
-from tests.live.world import CLASSES, make_project, make_video
+from pjepa.video.reader import open_video
+from pjepa.video.sampling import token_count
+from tests.live.world import CLASSES, make_action_pooler, make_project, make_video
 
 ROOT = Path(__file__).resolve().parents[2]
 CELLS = ("linear-pjepa", "attentive-pjepa", "ltcausal-pjepa", "linear-raw", "ltcausal-raw")
@@ -85,6 +87,23 @@ def test_trailing_windows_equal_the_extraction_of_the_pipeline(tmp_path):
     offline = predicted(models, video).labelled(CLASSES).steps
     assert told(rows) == [(step.start, step.end, step.label) for step in offline]
     assert models.patches.window_stride == 2
+
+
+@pytest.mark.parametrize(("window", "per_step"), [(3, 1), (4, 2), (10, 1)])
+def test_an_action_pooler_whose_windows_are_others_than_the_backbones(tmp_path, window, per_step):
+    found = make_project(tmp_path)
+    make_action_pooler(tmp_path, window, per_step)
+    video = make_video(tmp_path / "x.mp4", 9.3)
+    models = load_models(type(found)(**{**vars(found), "as_trained": True}))
+    session, _, rows = run(models, video, tmp_path)
+    offline = predicted(models, video)
+    assert told(rows) == [(s.start, s.end, s.label) for s in offline.labelled(CLASSES).steps]
+    assert session.tokens.lookahead_s == {3: 1.0, 4: 1.0, 10: 3.0}[window]
+    with open_video(video) as reader:
+        steps = token_count(reader.info.duration_s, 4.0)
+    assert len(offline.times_s) == steps * per_step
+    short = load_models(found)
+    assert (short.pooled, short.patches.steps) == (min(window, 4), 4)
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -1,5 +1,6 @@
 """A small stack of real parts on disk: videos, backbone, pooler, encoder, probes, tokens."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import av
@@ -12,13 +13,15 @@ from pjepa.config.patches import PatchesConfig
 from pjepa.config.trained import AttentiveConfig, LTCausalProbeConfig, LTContextProbeConfig
 from pjepa.live.models import Wanted
 from pjepa.model.encoder import EncoderConfig, ProcedureEncoder
+from pjepa.pooling.action import ActionPooler, ActionShape
+from pjepa.pooling.stored import write_weights
 from pjepa.probes.linear import LinearProbe
 from pjepa.probes.registry import new_probe
 from pjepa.probes.temporal import Task
 from pjepa.streams.schema import StreamInfo
 from pjepa.streams.store import StreamWriter, Take
 from pjepa.takes.manifest import Classes, write_classes
-from pjepa.work import write_json
+from pjepa.work import read_json, write_json
 
 CLASSES = Classes(("background", "cut <b>&", 'mix, "stir"', "pour"), 0)
 WIDTH, FPS, SIDE = 64, 15, 96
@@ -72,6 +75,22 @@ def make_project(root: Path, **changes) -> Wanted:
         root / "models", root / "results/probe/linear-pjepa",
         training=root / "data/tokens/stream.parquet", takes=root / "data/takes/takes.parquet",
     )  # fmt: skip
+
+
+def make_action_pooler(root: Path, window: int, per_step: int = 1) -> None:
+    """Puts an action pooler of the same width in place of the mean."""
+    config = read_json(root / "models/pooler/config.json")
+    width = config["width_in"]
+    shape = ActionShape(
+        rows=1, columns=1, width_in=width, width=width, window=window, queries=window * per_step,
+        depth=1, heads=2, mlp_ratio=1.0, dropout=0.0, positions="spatiotemporal",
+    )  # fmt: skip
+    torch.manual_seed(0)
+    pooler = ActionPooler(shape)
+    pooler.pooler.initialise(0.3)
+    config |= {"kind": "action", "window": window, "per_step": per_step, "model": asdict(shape)}
+    write_json(root / "models/pooler/config.json", config | {"fold_of": {}, "batch_windows": 2})
+    write_weights(root / "models/pooler/model.safetensors", pooler.eval())
 
 
 def make_probes(root: Path, encoded: int, raw: int) -> None:

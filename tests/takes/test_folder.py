@@ -255,3 +255,25 @@ def test_clock_times(hours: int, minutes: int, milli: int) -> None:
     assert seconds(text, "") == pytest.approx(expected)
     assert seconds(text.replace(".", ","), "") == pytest.approx(expected)
     assert seconds(str(expected), "") == pytest.approx(expected)
+
+
+def test_subtitles_are_steps(one: Path) -> None:
+    """Headers, notes, numbers, settings, voices and escapes; the file's name is the video's."""
+    (one / "mine/x.vtt").write_text(
+        "WEBVTT - steps\n\nNOTE made by hand\n\n1\n00:00.000 --> 00:02.000 align:start\n"
+        "<v Ann>cut &amp; peel\n\n00:00:02.000 --> 00:00:04.500\nstir\n\n"
+        "00:00:05.000 --> 00:00:06.000\n",
+        encoding="utf-8",
+    )
+    found = source(one, "x.vtt")
+    names = found.classes.names
+    steps = [(s.start_s, s.end_s, names[s.label]) for s in found.segments]
+    assert steps == [(0.0, 2.0, "cut & peel"), (2.0, 4.5, "stir")]
+    assert any("1 cues without text" in note for note in found.notes)
+    (one / "mine/x.vtt").write_text("1\n00:00.000 --> soon\nx\n")
+    with pytest.raises(InputError, match=r"x\.vtt, line 1: expected WEBVTT"):
+        source(one, "x.vtt")
+    (one / "mine/x.vtt").write_text("WEBVTT\n\n00:00.000 --> soon\nx\n")
+    with pytest.raises(InputError, match=r"x\.vtt, line 3: expected seconds"):
+        source(one, "x.vtt")
+    (one / "mine/x.vtt").unlink()
