@@ -29,18 +29,15 @@ def compare(*arguments: str) -> Result:
 
 @pytest.fixture(scope="module")
 def two(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tag `first`, and files on disk where pjepa became as good as history, with another seed."""
+    """Tag `first`, and files on disk where pjepa fell back to raw, with another seed."""
     folder = tmp_path_factory.mktemp("two") / "project"
     shutil.copytree(built, folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        for words in (
-            ["init", "-q"],
-            ["config", "user.name", "t"],
-            ["config", "user.email", "t@t"],
-        ):
-            git(*words)
-        subprocess.run(["dvc", "init", "-q"], check=True)
+        git("init", "-q")
+        git("config", "user.name", "t")
+        git("config", "user.email", "t@t")
+        subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], check=True)
         paths.PARAMS.write_text(SMALL_PARAMS + CELLS + "pjepa: {seed: 0, mask_ratio: 0.8}\n")
         write_json(paths.REPORT / "analyses.json", analyses(0.25))
         git("add", "--all", "--force")
