@@ -192,6 +192,9 @@ def test_plots_render_without_internet(copy: Copy) -> None:
     page = (copy.folder / "plots/index.html").read_text()
     assert not re.findall(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//[^"'\s>]+""", page)
     assert page.count("vegaEmbed(") >= 3  # loss and the two collapse monitors
+    for name in ("loss", "probe_over_epochs", "progress", "confusion"):
+        assert f'id = "{name}"' in page
+    assert list((copy.folder / "plots/static").glob("*_timelines_best.png"))
 
 
 @pytest.mark.slow
