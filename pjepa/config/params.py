@@ -61,11 +61,14 @@ class Params(Section):
         if self.data.ships_features:
             return self  # nothing is encoded
         tubelet, per_step = self.patches.tubelet, self.pooler.per_step
-        if abs(self.patches.fps * per_step - tubelet * self.tokens.fps) > 1e-9:
+        wanted = tubelet * self.tokens.fps / per_step
+        if abs(self.patches.fps - wanted) > 1e-9:
+            share = f" / {per_step}" if per_step > 1 else ""
+            count = f"{per_step} tokens" if per_step > 1 else "one token"
             raise ValueError(
-                f"patches.fps {self.patches.fps} must be {tubelet} x tokens.fps "
-                f"({tubelet * self.tokens.fps}) / {per_step}: {per_step} token(s) per step of "
-                f"{tubelet} frame{'s' * (tubelet > 1)} of {self.patches.backbone}"
+                f"patches.fps {self.patches.fps} must be {tubelet} x tokens.fps{share} ({wanted}): "
+                f"{count} per step of {tubelet} frame{'s' * (tubelet > 1)} of "
+                f"{self.patches.backbone}"
             )
         return self
 
