@@ -157,7 +157,7 @@ def test_shards_fill_the_store_and_the_stage_only_links(
 
 def test_killed_anywhere_the_next_run_continues_to_the_same_bytes(project: Path) -> None:
     """A real SIGKILL of the stage with its worker half-way through the takes."""
-    rows = write_project(4, frames=160, batch_windows=1)
+    rows = write_project(4, frames=320, batch_windows=1)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     stage = subprocess.Popen(
         [sys.executable, "-c", "from stages import patches; patches.run()"],
@@ -181,4 +181,4 @@ def test_killed_anywhere_the_next_run_continues_to_the_same_bytes(project: Path)
     patches.run()
     assert store() == continued
     shapes = [read_patches(paths.PATCHES / take_file_name(r.take_id)).patches.shape for r in rows]
-    np.testing.assert_array_equal(shapes, [(40, 1, 64)] * 4)
+    np.testing.assert_array_equal(shapes, [(80, 1, 64)] * 4)
