@@ -3,7 +3,7 @@
 One take, one thread for decoding, the other cores for encoding, the same limits for every case:
 decoding alone, encoding alone (of windows decoded before), and both as `pjepa extract` runs them.
 References: the larger of the two alone, and one after the other. Wall time, measured alternately,
-the fastest round of each; they mean something on an idle machine only. CPU time of both against the
+the fastest round of each: it means something on an idle machine only. CPU time of both against the
 sum says whether overlapping costs work (threads that spin while they wait). The last rows compare
 the readers: CPU time for the frames of a take, and memory after an hour of small video (`--hour`).
 

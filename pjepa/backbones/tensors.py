@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
@@ -30,8 +31,9 @@ def read_tensors(path: Path) -> dict[str, Any]:
             return dict(load_file(path))
         except (OSError, SafetensorError) as error:
             raise InputError(f"{path}: not a readable safetensors file ({error})") from None
+    mapped = zipfile.is_zipfile(path)  # files of torch before 1.6 are not, and are read whole
     try:
-        content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+        content = torch.load(path, map_location="cpu", mmap=mapped, weights_only=True)
     except (OSError, RuntimeError, UnpicklingError, EOFError, ValueError, KeyError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"{path}: not a readable torch checkpoint ({reason})") from None

@@ -213,7 +213,14 @@ def planned_takes(inputs: list[Path]) -> list[tuple[float, Any]]:
     from pjepa.video.index import frame_index, header_seconds
 
     if inputs:
-        found = [video.path for video in own_videos(inputs)]
-        return [(header_seconds(path) or frame_index(path).info.duration_s, None) for path in found]
+        known = []
+        for video in own_videos(inputs):
+            try:
+                seconds = header_seconds(video.path) or frame_index(video.path).info.duration_s
+            except InputError as error:
+                say(f"plan: left out: {error}")
+                continue
+            known.append((seconds, None))
+        return known
     boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
     return [(r.duration_s, boundaries.get(r.take_id)) for r in read_videos(paths.VIDEOS_TABLE)]

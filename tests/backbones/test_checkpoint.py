@@ -16,7 +16,7 @@ from pjepa.backbones.checkpoint import (
     weights_file,
     weights_id,
 )
-from pjepa.backbones.tensors import tensors_id, write_tensors
+from pjepa.backbones.tensors import read_tensors, tensors_id, write_tensors
 from pjepa.backbones.vjepa21 import VARIANTS, Variant
 from pjepa.config.patches import PatchesConfig
 from pjepa.errors import InputError
@@ -205,6 +205,12 @@ def test_other_torch_files_are_refused(variants: Path, content: object, reason: 
     torch.save(content, path)
     with pytest.raises(InputError, match=reason):
         build_encoder(BASE, str(path), 0)
+
+
+def test_files_of_old_torch_are_read(variants: Path) -> None:
+    path = variants / "old.pth"
+    torch.save({"a": torch.arange(3.0)}, path, _use_new_zipfile_serialization=False)
+    assert read_tensors(path)["a"].tolist() == [0.0, 1.0, 2.0]
 
 
 class Evil:

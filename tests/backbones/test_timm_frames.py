@@ -1,5 +1,7 @@
 """timm models as backbones: timm's own numbers and preprocessing, frame by frame."""
 
+import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,15 @@ from safetensors.torch import save_file
 from timm.data import create_transform, resolve_model_data_config
 
 from pjepa.backbones.backbone import BackboneFacts, backbone_facts, load_backbone
+from pjepa.backbones.encode import Job, OnFrames, Outcome, encoded_job
+from pjepa.backbones.extract import extract
+from pjepa.backbones.store import read_patches
 from pjepa.config.patches import PatchesConfig
 from pjepa.errors import InputError
+from pjepa.roots import DATA_ROOT
+from pjepa.takes.manifest import VideoRow
+from pjepa.video.reader import open_video
+from tests.video.films import FPS, write_film
 
 VIT, CNN = "vit_tiny_patch16_224", "resnet18"
 FRAMES = np.random.default_rng(0).integers(0, 256, (3, 70, 110, 3), dtype=np.uint8)
@@ -123,6 +132,29 @@ def test_random_weights_leave_the_global_state_alone() -> None:
     before = torch.get_rng_state()
     load_backbone(config(CNN))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_image_model_goes_through_the_same_extraction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DATA_ROOT, str(tmp_path))
+    film = write_film(tmp_path / "film.mp4", 0, 40)
+    row = VideoRow("take", "film.mp4", FPS, 40 / FPS, root="data")
+    chosen = config(CNN, crop=64, window_scope="take", frames_per_window=4, batch_windows=2)
+
+    def inline(
+        jobs: list[Job], config: PatchesConfig, facts: BackboneFacts, on_frames: OnFrames
+    ) -> Iterator[Outcome]:
+        yield from (encoded_job(job, config, facts, on_frames) for job in jobs)
+
+    result = extract([row], {}, chosen, tmp_path / "store", inline)
+    stored = read_patches(result.files["take"]).patches
+    count = math.ceil(4 * 40 / FPS)
+    assert stored.shape == (count, 4, 512)  # 2 x 2 cells, a token per frame
+    backbone = load_backbone(chosen)
+    with open_video(film) as reader:
+        plain = backbone.encoded(backbone.prepared(reader.frames(np.arange(count) / 4.0))[None])
+    np.testing.assert_allclose(stored, plain[0].numpy(), atol=4e-3)
 
 
 @pytest.mark.slow

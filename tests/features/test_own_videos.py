@@ -175,8 +175,10 @@ def test_plan_counts_and_refuses_a_small_disk(
     (tmp_path / "params.yaml").write_text(
         "patches:\n  backbone: vjepa2_1_vit_tiny\n  crop: 32\n  frames_per_window: 8\n"
     )
+    (tmp_path / "bad.mp4").write_text("not a video")
     result = run("plan", tmp_path)
     assert result.exit_code == 0, result.output
+    assert "plan: left out: " in result.stderr
     for part in ("tokens", "10", "windows", "hours of one A100", "GB to store"):
         assert part in result.output
     usage = shutil.disk_usage(tmp_path)._replace(free=100)

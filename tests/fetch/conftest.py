@@ -90,6 +90,7 @@ def handler_for(site: Site) -> type[BaseHTTPRequestHandler]:
 def site() -> Iterator[Site]:
     found = Site()
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler_for(found))
+    server.handle_error = lambda *about: None  # a client that hangs up is part of the tests
     found.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
