@@ -136,6 +136,8 @@ def devices() -> Iterator[Finding]:
     """Processors, GPUs, bf16 and a compiler for torch.compile."""
     import torch
 
+    from pjepa.device import can_compile
+
     yield Finding("ok", "cpu", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()}")
     if not torch.cuda.is_available():
         reason = "torch has CUDA, no usable GPU" if torch.version.cuda else "torch without CUDA"
@@ -146,11 +148,12 @@ def devices() -> Iterator[Finding]:
         torch.ones(8, 8, device=f"cuda:{index}").sum().item()
         bf16 = torch.cuda.is_bf16_supported()
         yield Finding("ok", f"cuda:{index}", f"{detail}, bf16 {'yes' if bf16 else 'no'}")
-    compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
-    if compiler:
-        yield Finding("ok", "C++ compiler", Path(compiler).name)
-    else:
-        yield Finding("missing", "C++ compiler", "leave patches.compile and pjepa.compile false")
+    for name in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+        if can_compile(torch.device(name)):
+            yield Finding("ok", f"torch.compile on {name}")
+        else:
+            hint = "leave patches.compile and pjepa.compile false"
+            yield Finding("missing", f"torch.compile on {name}", f"no compiler; {hint}")
 
 
 def project() -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from pjepa.progress import say
 from pjepa.report.analyses import analyse
 from pjepa.report.content import Run
 from pjepa.report.figures import read_curves
-from pjepa.report.frames import take_sheets
+from pjepa.report.frames import pictures_store, take_sheets
 from pjepa.report.marks import with_mark
 from pjepa.report.predictions import read_predictions
 from pjepa.report.proof import (
@@ -33,7 +33,7 @@ from pjepa.report.unlabelled import write_unlabelled
 from pjepa.report.write import write_report
 from pjepa.stage import stage_main
 from pjepa.takes.manifest import read_classes, read_videos
-from pjepa.work import work_root, write_json
+from pjepa.work import write_json
 
 
 def run() -> None:
@@ -79,7 +79,7 @@ def read_run(results: Results, demo: DemoNumbers | None, config: ReportConfig) -
         tracks=tracks,
         analyses=analyse(results, first, classes, streams, config),
         curves=read_curves(paths.PRETRAIN_RESULTS),
-        sheets=take_sheets(videos, takes, config.frames, work_root() / "pictures"),
+        sheets=take_sheets(videos, takes, config.frames, pictures_store()),
         origin=origin(results),
         config=config,
     )

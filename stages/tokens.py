@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pjepa import paths
-from pjepa.backbones.store import read_skipped
+from pjepa.backbones.store import skipped_takes
 from pjepa.config.section import read_section
 from pjepa.config.tokens import TokensConfig
 from pjepa.pooling import load_pooler
@@ -49,7 +49,7 @@ class Stream:
 
 def run() -> None:
     config = read_section(TokensConfig, "tokens")
-    rows = encoded_rows(read_videos(paths.VIDEOS_TABLE), read_skipped(paths.PATCHES))
+    rows = encoded_rows(read_videos(paths.VIDEOS_TABLE), skipped_takes(paths.PATCHES))
     boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
     known = segment_labels(read_segments(paths.SEGMENTS_TABLE), boundaries)
     features = read_feature_info(paths.VIDEOS_TABLE)

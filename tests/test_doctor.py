@@ -71,12 +71,12 @@ def test_broken_parts_are_found_and_set_the_exit_code(
 def test_a_film_that_reads_back_wrong_is_broken(
     outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dark_film(path: Path, encoder: str) -> None:
+    def cut_film(path: Path, encoder: str) -> None:
         write_film(path, encoder)
         path.write_bytes(path.read_bytes()[:200])
 
     write_film = doctor.write_film
-    monkeypatch.setattr(doctor, "write_film", dark_film)
+    monkeypatch.setattr(doctor, "write_film", cut_film)
     found = by_name(list(doctor.codecs()))
     assert found["h264"].state in ("broken", "missing")
     first = next(doctor.codecs())

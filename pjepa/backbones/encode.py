@@ -41,9 +41,10 @@ class Job:
     take_id: str
     name: str
     video: Path
-    duration_s: float  # 0: not known before the file is opened
+    duration_s: float  # that the file must have; 0: any
     boundaries: NDArray[np.float64] | None
     target: Path
+    about_s: float = 0.0  # what its header says, for the progress line
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ where: each take is encoded alone, in batches whose composition follows from its
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +19,7 @@ from pjepa.backbones.backbone import BackboneFacts, backbone_facts
 from pjepa.backbones.cost import stored_bytes
 from pjepa.backbones.encode import Job, OnFrames, Outcome, patch_info
 from pjepa.backbones.identity import video_hashes
+from pjepa.backbones.plan import check_disk
 from pjepa.backbones.store import PatchInfo, remove_abandoned, store_key, store_path
 from pjepa.config.patches import PatchesConfig
 from pjepa.errors import InputError
@@ -74,7 +74,8 @@ def extract(
     refuse_failures(absent, len(rows), config)
     jobs = planned_jobs(present, boundaries, config, facts, store)
     missing = {job.target: job for job in jobs if not job.target.exists()}
-    check_disk(list(missing.values()), config, facts, store)
+    steps = sum(expected_steps(job, config) for job in missing.values())
+    check_disk(stored_bytes(steps, config, facts), store)
     failed = encode_missing(list(missing.values()), config, facts, execute)
     skipped = {
         **absent,
@@ -108,15 +109,23 @@ def planned_jobs(
 
 
 def encode_missing(
-    jobs: list[Job], config: PatchesConfig, facts: BackboneFacts, execute: Executor
+    jobs: list[Job],
+    config: PatchesConfig,
+    facts: BackboneFacts,
+    execute: Executor,
+    on_take: Callable[[str], None] = lambda take_id: None,
+    what: str = "patches: take",
 ) -> dict[Path, str]:
-    """Encodes the jobs; the targets of those that could not be, and why."""
+    """Encodes the jobs; the targets of those that could not be, and why.
+
+    `on_take` is told of every take that is there; `what` begins the lines about the others.
+    """
     if not jobs:
         return {}
     targets = {job.take_id: job.target for job in jobs}
     failed: dict[Path, str] = {}
     frames = sum(expected_steps(job, config) for job in jobs) * facts.tubelet
-    with Meter("patches", frames, "frame") as meter:
+    with Meter(what.split(":")[0], frames, "frame") as meter:
         started, done = time.monotonic(), 0
 
         def on_frames(count: int) -> None:
@@ -127,7 +136,9 @@ def encode_missing(
             done += 1
             if outcome.reason is not None:
                 failed[targets[outcome.take_id]] = outcome.reason
-                say(f"patches: take {outcome.take_id}: {outcome.reason}")
+                say(f"{what} {outcome.take_id}: {outcome.reason}")
+            else:
+                on_take(outcome.take_id)
     return failed
 
 
@@ -146,17 +157,5 @@ def refuse_failures(failed: dict[str, str], takes: int, config: PatchesConfig) -
 
 
 def expected_steps(job: Job, config: PatchesConfig) -> int:
-    """Tokens of the take as its table says."""
-    return token_count(job.duration_s, config.tokens_fps)
-
-
-def check_disk(jobs: list[Job], config: PatchesConfig, facts: BackboneFacts, store: Path) -> None:
-    """Refuses to start what the disk cannot hold."""
-    needed = stored_bytes(sum(expected_steps(job, config) for job in jobs), config, facts)
-    free = shutil.disk_usage(store).free
-    if needed > free:
-        raise InputError(
-            f"patches: {needed / 1e9:.1f} GB of features to write, {free / 1e9:.1f} GB free at "
-            f"{store}; free some space, or pool to a smaller patches.grid (now "
-            f"{config.grid or facts.rows} x {config.grid or facts.columns} cells)"
-        )
+    """Tokens of the take, as far as is known before it is opened."""
+    return token_count(job.duration_s or job.about_s, config.tokens_fps)

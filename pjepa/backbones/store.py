@@ -196,7 +196,7 @@ def write_skipped(folder: Path, skipped: dict[str, str]) -> None:
     write_json(folder / SKIPPED, skipped)
 
 
-def read_skipped(folder: Path) -> dict[str, str]:
+def skipped_takes(folder: Path) -> dict[str, str]:
     """take_id -> reason of the takes without features; later stages leave them out."""
     path = folder / SKIPPED
     return dict(read_json(path)) if path.exists() else {}

@@ -21,7 +21,7 @@ from pjepa.backbones.backbone import BackboneFacts
 from pjepa.backbones.checkpoint import RANDOM
 from pjepa.backbones.tensors import read_tensors, tensors_id
 from pjepa.config.patches import TIMM, PatchesConfig
-from pjepa.device import checked_device
+from pjepa.device import check_compile, checked_device
 from pjepa.errors import InputError
 from pjepa.fetch.places import checkpoint_file
 from pjepa.video.preprocess import Uint8
@@ -164,11 +164,15 @@ class TimmFrames:
     def __init__(self, config: PatchesConfig, facts: BackboneFacts) -> None:
         self.facts = facts
         self.bf16 = config.precision == "bf16"
-        self.model = timm_model(config).to(checked_device(config.device))
+        device = checked_device(config.device)
+        self.model = timm_model(config).to(device)
         settings = resolve_model_data_config(self.model)
         settings["input_size"] = (3, facts.crop, facts.crop)
         self.transform = create_transform(**settings, is_training=False)
-        self.maps = torch.compile(feature_maps) if config.compile else feature_maps
+        self.maps = feature_maps
+        if config.compile:
+            check_compile(device, "patches.compile")
+            self.maps = torch.compile(feature_maps)
 
     def prepared(self, frames: Uint8) -> Tensor:
         """One window's input float32 [3, T, crop, crop], as timm evaluates the model."""

@@ -9,7 +9,7 @@ from pjepa.backbones.backbone import BackboneFacts
 from pjepa.backbones.checkpoint import build_encoder, named_variant, weights_id
 from pjepa.backbones.vjepa21 import PATCH, TUBELET
 from pjepa.config.patches import PatchesConfig
-from pjepa.device import checked_device
+from pjepa.device import check_compile, checked_device
 from pjepa.video.preprocess import Uint8, preprocess
 
 
@@ -38,6 +38,7 @@ class VJEPAWindows:
         device = checked_device(config.device)
         self.encoder = build_encoder(config.backbone, config.checkpoint, config.seed).to(device)
         if config.compile:
+            check_compile(device, "patches.compile")
             for block in self.encoder.blocks:  # alike, so one compilation serves all
                 block.compile()
 

@@ -58,6 +58,7 @@ def compare(
     from pjepa.report.compare_page import write_comparison_page
     from pjepa.report.compare_tables import check_metric, comparison_json, print_comparison
     from pjepa.report.experiments import read_experiment
+    from pjepa.report.frames import pictures_store
 
     with one_line_errors():
         if html_file is not None and len(experiments) != 2:
@@ -68,7 +69,7 @@ def compare(
             write_json(json_file, comparison_json(found))
         print_comparison(found, metric)
         if html_file is not None:
-            write_comparison_page(found, html_file)
+            write_comparison_page(found, pictures_store(), html_file)
             typer.echo(f"open {html_file}")
 
 

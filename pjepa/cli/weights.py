@@ -94,8 +94,12 @@ def cost(
             config = read_section(PatchesConfig, "patches", values)
             rows.append((name, hourly_costs(config, grids=(0, 4, 1))))
     header = ["backbone", *rows[0][1]]
-    lines = [[name, *(f"{value:.3g}" for value in found.values())] for name, found in rows]
+    lines = [[name, *(_three_digits(value) for value in found.values())] for name, found in rows]
     typer.echo(markdown_table(header, lines))
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 @app.command()

@@ -6,6 +6,7 @@ The store and the videos must stand under the same paths on every node (a shared
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -19,6 +20,7 @@ from pjepa.config.patches import PatchesConfig
 from pjepa.errors import InputError
 
 RETRIES = 2  # of a take whose worker or node dies
+REACHABLE_S = 10.0
 
 
 def run_ray(
@@ -71,6 +73,8 @@ def _imported() -> Any:
 def _cluster(ray: Any, config: PatchesConfig) -> Iterator[None]:
     """A connection to the cluster; workers run this copy of the code and wait without spinning."""
     address = os.environ.get("RAY_ADDRESS")
+    if address:
+        _check_reachable(address)
     code = str(Path(pjepa.__file__).resolve().parents[1])
     variables = {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": code}
     options = {} if address else {"num_cpus": config.workers * config.threads}
@@ -91,3 +95,17 @@ def _cluster(ray: Any, config: PatchesConfig) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Refuses an address where nothing listens; Ray itself would wait for many minutes."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit() or "//" in host:
+        return  # `auto` and ray://... are Ray's to resolve
+    try:
+        socket.create_connection((host, int(port)), REACHABLE_S).close()
+    except OSError as error:
+        raise InputError(
+            f"patches.executor=ray: no cluster at RAY_ADDRESS={address} ({error}); start one with "
+            "`ray start --head`, or unset RAY_ADDRESS for a local one"
+        ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from pathlib import Path
 
+from pjepa.config.patches import TIMM
 from pjepa.errors import InputError
 from pjepa.fetch.catalogue import CATALOGUE, FEATURES, Item
 from pjepa.fetch.download import Remote, check_file, downloaded
@@ -16,6 +17,8 @@ from pjepa.roots import DATA_ROOT, data_root, project_root
 
 def obtained(name: str) -> list[Path]:
     """The files of an item, fetched where they are not here yet, and checked."""
+    if name.startswith(TIMM):
+        return [_timm_file(name)]
     item = known_item(name)
     if item.kind == "archive":
         return _archive_files(item)
@@ -63,6 +66,16 @@ def _single_file(name: str, item: Item) -> Path:
         return downloaded(remote, download_folder() / file)
     except InputError as error:
         raise InputError(f"{error}; or download {item.url} and {placing(file)}") from None
+
+
+def _timm_file(name: str) -> Path:
+    """timm's weights of that name in the hub's cache, where timm itself looks for them."""
+    from timm import get_pretrained_cfg
+
+    known = get_pretrained_cfg(name.removeprefix(TIMM), allow_unregistered=True)
+    if known is None or not known.hf_hub_id:
+        raise InputError(f"{name}: timm knows no weights of that name on the hub")
+    return hub_file(known.hf_hub_id, "model.safetensors")
 
 
 def _archive_files(item: Item) -> list[Path]:

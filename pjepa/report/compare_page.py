@@ -13,6 +13,7 @@ from pjepa.report.compare import Comparison
 from pjepa.report.confusable import class_confusion
 from pjepa.report.content import Draft, timeline_parts
 from pjepa.report.experiments import Findings, read_findings
+from pjepa.report.frames import take_sheets
 from pjepa.report.gains import class_gains, f1_by_length, take_gains
 from pjepa.report.markdown import given_markdown
 from pjepa.report.marks import marked_name, with_mark
@@ -37,23 +38,23 @@ METRICS = ("acc", "edit", "f1_50")
 ABSENT = "(absent)"
 
 
-def write_comparison_page(found: Comparison, path: Path) -> None:
-    """Reads what the page shows of both experiments and writes it."""
+def write_comparison_page(found: Comparison, pictures: Path, path: Path) -> None:
+    """Reads what the page shows of both experiments and writes it; see `comparison_page`."""
     keys = [(cell.probe, cell.representation) for cell in found.pooled.cells]
     first, second = (read_findings(experiment.name, keys) for experiment in found.experiments)
     with whole_file(path) as partial:
-        text = page_html(comparison_page(found, (first, second)))
+        text = page_html(comparison_page(found, (first, second), pictures))
         partial.write_text(text, encoding="utf-8")
 
 
-def comparison_page(found: Comparison, findings: tuple[Findings, Findings]) -> Page:
-    """The page of two experiments; differences are second - first."""
+def comparison_page(found: Comparison, findings: tuple[Findings, Findings], pictures: Path) -> Page:
+    """The page of two experiments, second - first; `pictures` is the store of contact sheets."""
     names = tuple(experiment.name for experiment in found.experiments)
     draft = Draft(data={"classes": class_data(findings[0].classes)})
     draft.add("results", "Results", _results(found, findings))
     probe = found.pooled.probes[0]
     shown = shown_representation(found, probe)
-    draft.add("takes", "Takes", _takes(found, findings, probe, shown, draft))
+    draft.add("takes", "Takes", _takes(found, findings, probe, shown, pictures, draft))
     draft.add("classes", "Classes", _classes(found, findings, shown, draft))
     draft.add("features", "Feature space", _features(findings, names, draft))
     curves = {name: mine.curves for name, mine in zip(names, findings, strict=True) if mine.curves}
@@ -129,6 +130,7 @@ def _takes(
     findings: tuple[Findings, Findings],
     probe: str,
     shown: str,
+    pictures: Path,
     draft: Draft,
 ) -> list[Part]:
     first, second = (e.cells[probe, shown] for e in found.experiments)
@@ -147,8 +149,10 @@ def _takes(
         if found.pooled.cell(p, shown)
         for e, mine in zip(found.experiments, findings, strict=True)
     ]
-    config = found.experiments[0].report.model_copy(update={"frames": 0})
-    return [*parts, "### Timelines", *timeline_parts(draft, tracks, gains, {}, config, 0)]
+    config = found.experiments[0].report
+    videos = {row.take_id: row for row in findings[0].videos}
+    sheets = take_sheets(videos, tracks[0].predictions, config.frames, pictures)
+    return [*parts, "### Timelines", *timeline_parts(draft, tracks, gains, sheets, config, 0)]
 
 
 def _classes(

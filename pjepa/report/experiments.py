@@ -17,7 +17,7 @@ from pjepa.errors import InputError
 from pjepa.report.figures import CURVES, Curve, read_curves
 from pjepa.report.predictions import Predictions, read_predictions
 from pjepa.report.results import Cell, read_cell
-from pjepa.takes.manifest import Classes, read_classes
+from pjepa.takes.manifest import Classes, VideoRow, read_classes, read_videos
 from pjepa.work import read_json
 
 WORKSPACE = "workspace"  # as DVC calls the files on disk
@@ -86,6 +86,7 @@ class Findings:
     predictions: Mapping[Key, Predictions]
     curves: Sequence[Curve]
     analyses: Mapping[str, Any] | None
+    videos: Sequence[VideoRow]
 
 
 def read_experiment(name: str, probe: str | None = None) -> Experiment:
@@ -113,12 +114,14 @@ def read_findings(name: str, keys: Sequence[Key]) -> Findings:
         for curve in CURVES:
             files.optional(paths.PRETRAIN_RESULTS / "plots" / "metrics" / f"{curve}.tsv")
         analyses = files.optional(paths.REPORT / "analyses.json")
+        videos = files.optional(paths.VIDEOS_TABLE)
         return Findings(
             read_params(files.local(paths.PARAMS)),
             read_classes(classes),
             predictions,
             read_curves(files.folder / paths.PRETRAIN_RESULTS),
             None if analyses is None else read_json(analyses),
+            [] if videos is None else read_videos(videos),
         )
 
 

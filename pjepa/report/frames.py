@@ -19,7 +19,7 @@ from pjepa.progress import Meter, say
 from pjepa.report.predictions import TakePrediction
 from pjepa.takes.manifest import VideoRow
 from pjepa.video.reader import open_video
-from pjepa.work import fingerprint, whole_file
+from pjepa.work import fingerprint, whole_file, work_root
 
 HEIGHT, WIDEST = 72, 160  # pixels of one picture
 COLUMNS = 8
@@ -36,6 +36,11 @@ class Sheet:
     height: int
     columns: int
     jpeg: bytes
+
+
+def pictures_store() -> Path:
+    """Where sheets are kept between reports."""
+    return work_root() / "pictures"
 
 
 def picture_times(take: TakePrediction, count: int) -> list[float]:

@@ -48,11 +48,11 @@ class StreamWriter:
     """Writes takes one by one; the stream appears under its name only when all are written."""
 
     def __init__(
-        self, path: Path, info: StreamInfo, dtype: str = "float16", part_bytes: int = PART_BYTES
+        self, path: Path, info: StreamInfo, dtype: str = "float16", part_bytes: int | None = None
     ) -> None:
         self.info, self.schema = info, stream_schema(info, dtype)
         self.dtype = np.float16 if dtype == "float16" else np.float32
-        self.part_bytes, self.bytes, self.parts = part_bytes, 0, 1
+        self.part_bytes, self.bytes, self.parts = part_bytes or PART_BYTES, 0, 1
         self.whole = whole_either(path)
 
     def __enter__(self) -> StreamWriter:

@@ -165,10 +165,8 @@ def ego_video(take: Take, base: Path, videos: str) -> str | None:
         full = f"{take.facts.get('root_dir') or f'takes/{take.name}'}/{relative}"
         folder, _, file = full.rpartition("/")
         small = f"{folder}/downscaled/448/{file}"
-        inside(base, full, f"{base}"), inside(base, small, f"{base}")
-        if videos == "full" or (videos == "auto" and not (base / small).is_file()):
-            return full
-        return small
+        here = inside(base, small, "the data set's folder").is_file()
+        return small if videos == "448" or (videos == "auto" and here) else full
     return None
 
 

@@ -17,7 +17,9 @@ from pjepa.errors import InputError
 from pjepa.paths import source_list
 from pjepa.progress import track
 from pjepa.roots import inside
+from pjepa.takes.annotation_files import SUFFIXES
 from pjepa.takes.archive_table import archive_files
+from pjepa.takes.videos import VIDEO_SUFFIXES
 from pjepa.work import read_json, write_json
 
 SAMPLE = 65_536  # bytes read at the start, the middle and the end of a file
@@ -55,13 +57,14 @@ def scanned_files(config: DataConfig, root: Path) -> list[str]:
         patterns = tuple(f"{config.mstcn.dataset}/{pattern}" for pattern in BUNDLE)
     if config.source == "archive":
         patterns = archive_files(config.archive)
+    suffixes = (*VIDEO_SUFFIXES, *SUFFIXES) if config.source == "folder" else ("",)
     found = {
         path.relative_to(folder).as_posix()
         for pattern in patterns
         for path in folder.glob(pattern)
-        if path.is_file() and not _hidden(path.relative_to(folder))
+        if path.is_file() and path.name.lower().endswith(suffixes)
     }
-    return sorted(found)
+    return sorted(name for name in found if not _hidden(Path(name)))
 
 
 def source_folder(config: DataConfig, root: Path) -> Path:

@@ -57,6 +57,15 @@ def frame_index(path: Path) -> FrameIndex:
     return FrameIndex(ticks, info)
 
 
+def header_seconds(path: Path) -> float:
+    """Length by the file's header alone, for plans; 0 where it says nothing."""
+    try:
+        with av.open(str(path)) as container:
+            return max(0.0, (container.duration or 0) / av.time_base)
+    except (av.FFmpegError, ValueError, OSError):
+        return 0.0  # what is wrong with it is said when it is read
+
+
 def unreadable(path: Path, error: Exception | str) -> InputError:
     """The refusal of a file that no decoder reads, with the decoder's reason."""
     reason = error.strerror if isinstance(error, av.FFmpegError) else str(error)

@@ -68,6 +68,13 @@ def test_bad_arguments_end_in_one_line(arguments: tuple[str, ...], reason: str) 
     assert not list(Path().glob("**/*.safetensors"))
 
 
+def test_the_fetched_file_is_converted_by_its_kind(cache: Path) -> None:
+    cache.mkdir(parents=True)
+    (cache / SOURCE.name).write_bytes(SOURCE.read_bytes())
+    assert run("convert", "official", "--backbone", NAME).exit_code == 0
+    assert {path.name for path in cache.iterdir()} == {SOURCE.name, f"{NAME}.safetensors"}
+
+
 def test_a_port_is_not_written_over_itself(cache: Path) -> None:
     run("convert", str(SOURCE), "--backbone", NAME)
     found = run("convert", f"{NAME}.safetensors", "--backbone", NAME)

@@ -98,6 +98,15 @@ def test_rotation_is_float32_inside_and_keeps_the_dtype_of_values() -> None:
     torch.testing.assert_close(rotated, vjepa21.rotate(q.float(), table).bfloat16())
 
 
+def test_formula_that_is_compiled_equals_complex_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = vjepa21.rope_table(Grid(2, 3, 4), 64, torch.device("cpu"))
+    for x in (torch.randn(1, 2, 24, 64), torch.randn(1, 2, 24, 64).bfloat16()):
+        eager = vjepa21.rotate(x, table)
+        with monkeypatch.context() as patch:
+            patch.setattr("torch.compiler.is_compiling", lambda: True)
+            torch.testing.assert_close(vjepa21.rotate(x, table), eager, atol=1e-6, rtol=0)
+
+
 def test_trains_after_inference_mode_filled_the_table_cache() -> None:
     model = VJEPA21Encoder(TINY)
     video = torch.randn(1, 3, 2, 48, 80)

@@ -12,13 +12,17 @@ from typer.testing import CliRunner
 
 from pjepa import paths
 from pjepa.cli import app
+from pjepa.config.data import DataConfig, EgoProceLConfig, MstcnConfig
 from pjepa.errors import InputError
 from pjepa.features.export_layouts import write_export
 from pjepa.features.export_takes import class_names, exported_takes, file_stem
 from pjepa.streams.schema import StreamInfo
 from pjepa.streams.segments import token_offsets
 from pjepa.streams.store import StreamReader, StreamWriter, Take, write_labels
+from pjepa.takes.egoprocel import egoprocel_source
 from pjepa.takes.manifest import TAKES, Classes, write_classes, write_table
+from pjepa.takes.mstcn import mstcn_source
+from pjepa.takes.shipped import read_shipped
 
 CLASSES = Classes(("background", "cut bread", "pour"), 0)
 SPLITS = dict(
@@ -227,3 +231,32 @@ def test_a_take_that_no_table_knows_is_named(tmp_path):
     table = pd.DataFrame({"take_id": ["v"], "split": ["val"]})
     with pytest.raises(InputError, match=r"'kitchen/1' is not in takes\.parquet"):
         next(exported_takes(stream, {}, table, CLASSES, "drop"))
+
+
+@pytest.mark.parametrize("layout", ["mstcn", "fact"])
+def test_an_export_read_back_as_a_source_is_the_same(tmp_path, monkeypatch, layout):
+    """Features, labels and splits survive the way out and the way in."""
+    takes, labels = project(tmp_path)
+    assert run(tmp_path, monkeypatch, "--layout", layout, "--out", "root/kitchen").exit_code == 0
+    if layout == "mstcn":
+        own = MstcnConfig(dataset="kitchen", fps=4.0, time_first=False, lookahead_s=0.0)
+        found = mstcn_source(own, DataConfig(source="mstcn"), tmp_path / "root")
+    else:
+        config = DataConfig(source="egoprocel")
+        found = egoprocel_source(
+            EgoProceLConfig(path="kitchen", fps=4.0), config, tmp_path / "root"
+        )
+    monkeypatch.setenv("PJEPA_DATA_ROOT", str(tmp_path / "root"))
+    names = {file_stem(name): name for name in takes}
+    splits = {names[row["take_id"]]: row["split"] for row in found.takes}
+    assert splits == {"kitchen/1": "train", "S1.take": "train", "späte Aufnahme": "test"}
+    assert found.classes.background == 0
+    for row in found.videos:
+        name = names[row.take_id]
+        keep = labels[name] >= 0
+        shipped = read_shipped(row)
+        rows = shipped.features[np.arange(keep.sum())]
+        np.testing.assert_array_equal(rows, takes[name].features[keep])
+        spans = [s for s in found.segments if s.take_id == row.take_id]
+        read = [next(s.label for s in spans if s.start_s <= t < s.end_s) for t in shipped.times_s]
+        assert read == labels[name][keep].tolist()

@@ -98,6 +98,13 @@ def test_released_encoder_comes_from_the_hub(
     assert release_file(ENCODER) == path  # the same copy
 
 
+def test_timm_weights_go_where_timm_looks(hub: Site) -> None:
+    hub.files["/timm/resnet18.a1_in1k/resolve/main/model.safetensors"] = CONTENT
+    assert obtained("timm:resnet18")[0].read_bytes() == CONTENT
+    with pytest.raises(InputError, match="timm knows no weights"):
+        obtained("timm:resnet999")
+
+
 def test_archive_goes_below_the_data_root(hub: Site, places: Path) -> None:
     names = CATALOGUE["cholec80_plstitch"].files
     info = {"sha": "a" * 40, "id": FEATURES, "siblings": [{"rfilename": n} for n in names]}

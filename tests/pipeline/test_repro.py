@@ -28,6 +28,7 @@ CELLS = ["raw", "pjepa", "pjepa_segment", "random"]
 SMALL: dict[str, dict[str, Any]] = {
     "data.demo": {"takes": 12, "min_s": 12.0, "max_s": 16.0, "video_size": 64},
     "patches": {"crop": 32, "grid": 1, "workers": 1},
+    "pooler": {"kind": "mean", "epochs": 2},
     "pjepa": {
         "width": 32,
         "depth": 1,
@@ -46,7 +47,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "cells": {"representations": CELLS},
     "report": {"timelines": 1, "bootstrap": 20},
 }
-UNLABELLED = {"takes", "patches", "pooler", "pretrain", "controls", "features"}
+UNLABELLED = {"takes", "patches", "pretrain", "controls", "features"}
 
 
 class Copy:
@@ -191,6 +192,9 @@ def test_plots_render_without_internet(copy: Copy) -> None:
     page = (copy.folder / "plots/index.html").read_text()
     assert not re.findall(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//[^"'\s>]+""", page)
     assert page.count("vegaEmbed(") >= 3  # loss and the two collapse monitors
+    for name in ("loss", "probe_over_epochs", "progress", "confusion"):
+        assert f'id = "{name}"' in page
+    assert list((copy.folder / "plots/static").glob("*_timelines_best.png"))
 
 
 @pytest.mark.slow
@@ -222,12 +226,27 @@ def test_editing_a_label_encodes_and_pretrains_nothing(copy: Copy) -> None:
     copy.run("dvc", "commit", "--force", "takes")
     output = copy.run("dvc", "repro")
     assert not ran(output) & UNLABELLED
-    # `select` may read labels (select.by); by default it does not, and chooses the same.
-    assert ran(output) == {"tokens", "select", "report"} | cells(*CELLS)
+    # `pooler` and `select` may read labels; as set here they do not, and write the same.
+    assert ran(output) == {"pooler", "tokens", "select", "report"} | cells(*CELLS)
     after = copy.hashes()
+    assert after["models/pooler"] == before["models/pooler"]
     assert after["models/pjepa"] == before["models/pjepa"]
     assert after["data/tokens/stream.parquet"] == before["data/tokens/stream.parquet"]
     assert after["data/tokens/labels.parquet"] != before["data/tokens/labels.parquet"]
+
+
+@pytest.mark.slow
+def test_another_pooler_and_back_trains_nothing_twice(copy: Copy) -> None:
+    before = copy.hashes()
+    output = copy.run("dvc", "exp", "run", "-S", "pooler.kind=action")
+    learned = {"pooler", "tokens", "pretrain", "select", "controls", "features", "report"}
+    assert ran(output) == learned | cells(*CELLS)
+    report = (copy.folder / "results/report/report.md").read_text()
+    assert "`raw†`" in report  # labels went into it
+    for kind, expected in (("mean", before), ("action", copy.hashes())):
+        output = copy.run("dvc", "exp", "run", "-S", f"pooler.kind={kind}")
+        assert "Running stage" not in output  # every stage comes from the run-cache
+        assert copy.hashes() == expected
 
 
 def change_one_label(folder: Path) -> None:

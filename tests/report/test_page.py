@@ -20,6 +20,7 @@ from pjepa.report.page import Folded, Page, Section, Widget, page_html, script_j
 from pjepa.report.predictions import TakePrediction, read_predictions
 from pjepa.report.results import read_results
 from pjepa.report.text import escaped, markdown_table
+from pjepa.report.unlabelled import write_unlabelled
 from pjepa.report.widgets import span_data
 from pjepa.takes.manifest import read_videos
 from stages.report import read_run, tracked_code
@@ -174,3 +175,10 @@ def test_code_is_what_the_pipeline_lists(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert "pjepa/report/assets/page.css" in found
     monkeypatch.chdir(tmp_path)
     assert tracked_code() == []
+
+
+def test_without_labels_there_is_still_a_page(project: Path, tmp_path: Path) -> None:
+    write_unlabelled("no take <b> has labels", paths.PRETRAIN_RESULTS, tmp_path / "report")
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert "no take &lt;b&gt; has labels" in text
+    assert [chart["title"] for chart in page_data(text)["curves"]][0] == "loss"

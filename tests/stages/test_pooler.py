@@ -257,7 +257,7 @@ def rewrite_rate(file: Path, info: dict[str, Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="kills a process by signal")
 def test_killed_and_repeated_it_ends_in_the_same_bytes(world: World) -> None:
-    set_params(folds=2, epochs=60, patience=60, lr=1e-3)
+    set_params(folds=2, epochs=12, patience=12)
 
     def start() -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "DVC_ROOT": "."}

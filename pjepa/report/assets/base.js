@@ -4,6 +4,7 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const WIDGETS = {};
 const redraws = [];
+let READY_AT = null;  // milliseconds after the navigation began
 
 function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
@@ -128,5 +129,6 @@ addEventListener("DOMContentLoaded", () => {
   for (const box of document.querySelectorAll("[data-widget]")) {
     WIDGETS[box.dataset.widget](box, DATA[box.dataset.key]);
   }
+  READY_AT = performance.now();
   document.documentElement.dataset.ready = "yes";
 });

@@ -19,6 +19,7 @@ from pjepa.errors import InputError
 from pjepa.pooling.action import ActionPooler, ActionShape, real_places
 from pjepa.pooling.attentive import AttentiveClassifier
 from pjepa.prefetch import Prefetch
+from pjepa.training.log import Log
 from pjepa.training.pooler.windows import (
     Clip,
     ClipBatch,
@@ -110,14 +111,20 @@ class Fit:
             self.forward = torch.compile(self.model, dynamic=True)  # type: ignore[assignment]
         self.started, self.waited = time.monotonic(), 0.0
 
-    def run(self, path: Path | None, tick: Tick) -> State:
-        """The finished state, its best weights loaded; continues what a killed run left."""
+    def run(self, path: Path | None, tick: Tick, log: Log = lambda entry: None) -> State:
+        """The finished state, its best weights loaded; continues what a killed run left.
+
+        `log` is given every epoch's entry, those of an earlier run again.
+        """
         state, saver = self.resumed(path)
         tick(state.epoch, "", True)
+        for entry in state.history:
+            log(entry)
         while not self.finished(state):
             self.epoch(state, saver)
             saver.save_when_due(now=self.finished(state))
             tick(1, self.note(state), False)
+            log(state.history[-1])
         self.model.load_state_dict(state.best)
         self.model.eval()
         return state
@@ -171,9 +178,7 @@ class Fit:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(
-            torch.device(config.device).type, torch.bfloat16, enabled=config.precision == "bf16"
-        ):
+        with _autocast(config):
             logits, labels = self.forward(batch.to(config.device))
         loss, weight = mean_loss(logits.float(), labels, self.weights)
         loss.backward()
@@ -214,6 +219,12 @@ class Fit:
         return self.waited / max(time.monotonic() - self.started, 1e-9)
 
 
+def _autocast(config: PoolerConfig) -> torch.autocast:
+    """bf16 where the settings say so."""
+    kind = torch.device(config.device).type
+    return torch.autocast(kind, torch.bfloat16, enabled=config.precision == "bf16")
+
+
 def mean_loss(logits: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, float]:
     """Weighted mean cross-entropy over known labels, and the sum of their weights.
 
@@ -232,7 +243,8 @@ def judged(model: PoolerWithClassifier, clips: Sequence[Clip], config: PoolerCon
     model.eval()
     with Prefetch(clip_batches(clips, config.batch_windows, config.workers)) as ready:
         for batch in ready:
-            logits, labels = model(batch.to(config.device))
+            with _autocast(config):
+                logits, labels = model(batch.to(config.device))
             known = labels >= 0
             logits, labels = logits[known].double(), labels[known]
             loss += float(cross_entropy(logits, labels, reduction="sum"))

@@ -18,7 +18,7 @@ import torch
 from pjepa.backbones.store import PatchInfo, read_patches
 from pjepa.config.pooler import PoolerConfig
 from pjepa.pooling.action import ActionPooler, ActionShape
-from pjepa.pooling.alignment import Alignment, agreement, procrustes
+from pjepa.pooling.alignment import agreement, procrustes
 from pjepa.pooling.facts import CONFIG, common_config
 from pjepa.pooling.stored import MODEL, fold_file, window_tokens, write_weights
 from pjepa.progress import Meter, say
@@ -77,9 +77,7 @@ def train_pooler(
     config = task.config
     torch.set_num_threads(config.threads)
     scale = patch_statistics(takes.fit) if config.input_norm == "standardize" else None
-    main = _trained(task, takes.fit, takes.holdout, scale, work / "all.pt", "pooler")
-    for entry in main.state.history:
-        log(entry)
+    main = _trained(task, takes.fit, takes.holdout, scale, work / "all.pt", "pooler", log=log)
     write_weights(folder / MODEL, main.model.pooler)
     numbers = _numbers(task, takes, main)
     folds = fold_of(takes.fit, config.folds, config.seed) if config.folds else {}
@@ -117,6 +115,7 @@ def _trained(
     path: Path,
     what: str,
     epochs: int | None = None,
+    log: Log = lambda entry: None,
 ) -> Trained:
     """One pooler from the seed's first weights to its best epoch."""
     config = task.config
@@ -129,7 +128,7 @@ def _trained(
     weights = balanced_weights(takes, task.classes) if config.class_weights == "balanced" else None
     fit = Fit(model, takes, judges, config, epochs or config.epochs, weights)
     with Meter(what, fit.epochs, "epoch") as meter:
-        state = fit.run(path, lambda n, note, old: meter.advance(n, note, resumed=old))
+        state = fit.run(path, lambda n, note, old: meter.advance(n, note, resumed=old), log)
     if fit.waiting() > STARVED:
         say(f"{what}: {100 * fit.waiting():.0f} % of the time waiting for data: try pooler.workers")
     return Trained(model, state)
@@ -145,31 +144,28 @@ def _train_folds(
     folder: Path,
 ) -> dict[str, Any]:
     """One pooler per fold, turned into the main one's space; how well they do on what they miss."""
-    shared = takes.holdout or takes.fit  # windows that no fold's pooler, or all but one, trained on
+    config = task.config
+    shared = takes.holdout or takes.fit  # nobody was trained on them, or all but one fold was
     target = _tokens(task, main.model.pooler, shared)
-    left_out: list[Judgement] = []
-    before, after = [], []
-    for fold in range(task.config.folds):
+    missed: list[Judgement] = []
+    plain, turned = [], []
+    for fold in range(config.folds):
         seen = [take for take in takes.fit if folds[take.take_id] != fold]
-        missed = [take for take in takes.fit if folds[take.take_id] == fold]
-        name = f"pooler, fold {fold + 1} of {task.config.folds}"
-        epochs = main.state.best_epoch
-        found = _trained(task, seen, (), scale, work / f"fold-{fold}.pt", name, epochs)
-        left_out.append(judged(found.model, fixed_clips(missed, task.config), task.config))
+        unseen = [take for take in takes.fit if folds[take.take_id] == fold]
+        what, path = f"pooler, fold {fold + 1} of {config.folds}", work / f"fold-{fold}.pt"
+        found = _trained(task, seen, (), scale, path, what, main.state.best_epoch)
+        missed.append(judged(found.model, fixed_clips(unseen, config), config))
         source = _tokens(task, found.model.pooler, shared)
-        map_: Alignment | None = None
-        if task.config.fold_align == "procrustes":
-            map_ = procrustes(source, target)
-        before.append(agreement(source, target))
-        after.append(agreement(source if map_ is None else map_.turned(source), target))
-        write_weights(folder / fold_file(fold), found.model.pooler, map_)
-    count = sum(part.count for part in left_out)
-    accuracy = sum(part.accuracy * part.count for part in left_out) / max(count, 1)
+        turn = procrustes(source, target) if config.fold_align == "procrustes" else None
+        plain.append(agreement(source, target))
+        turned.append(plain[-1] if turn is None else agreement(turn.turned(source), target))
+        write_weights(folder / fold_file(fold), found.model.pooler, turn)
+    count = sum(part.count for part in missed)
     return {
-        "out_of_fold_acc": accuracy,
-        "fold_acc": [part.accuracy for part in left_out],
-        "fold_agreement_before": before,
-        "fold_agreement": after,
+        "out_of_fold_acc": sum(part.accuracy * part.count for part in missed) / max(count, 1),
+        "fold_acc": [part.accuracy for part in missed],
+        "fold_agreement_before": plain,
+        "fold_agreement": turned,
     }
 
 

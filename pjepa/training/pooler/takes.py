@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pjepa.backbones.store import read_patches, read_skipped, take_file_name
+from pjepa.backbones.store import read_patches, skipped_takes, take_file_name
 from pjepa.errors import InputError
 from pjepa.takes.manifest import Classes
 from pjepa.training.pooler.windows import LabelledPatches
@@ -35,7 +35,7 @@ def pooler_takes(
 ) -> PoolerTakes:
     """The train takes with a known label; val, test and unlabelled takes are never opened."""
     _check_labels(segments, len(classes.names))
-    train = takes[(takes["split"] == "train") & ~takes["take_id"].isin(read_skipped(patches))]
+    train = takes[(takes["split"] == "train") & ~takes["take_id"].isin(skipped_takes(patches))]
     parts = {str(take): part for take, part in segments.groupby("take_id", sort=False)}
     found: dict[bool, list[LabelledPatches]] = {False: [], True: []}
     for number, row in train.iterrows():

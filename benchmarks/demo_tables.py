@@ -1,0 +1,57 @@
+"""Tables and pictures of docs/results.md from a run: `python -m benchmarks.demo_tables`.
+
+Reads results/report/ and rewrites what stands between the two marks of the page; the pictures go to
+docs/images/. No reference: it copies what `dvc repro` measured.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pjepa import paths
+from pjepa.errors import InputError
+
+BEGIN, END = "<!-- begin: python -m benchmarks.demo_tables -->", "<!-- end -->"
+PICTURES = {
+    "summary.png": "summary.png",
+    "pair.png": "pair.png",
+    "progress.png": "progress.png",
+    "timelines/median.png": "timeline.png",
+}
+
+
+def report_tables(text: str) -> str:
+    """The report without its title and pictures, headings one level down."""
+    body = text.partition("\n\n")[2].partition("\n\n## Pictures")[0]
+    lines = [f"#{line}" if line.startswith("#") else line for line in body.splitlines()]
+    return "\n".join(lines)
+
+
+def rewritten(page: str, tables: str) -> str:
+    """The page with new tables between its marks."""
+    before, mark, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not mark or not end:
+        raise InputError(f"docs/results.md: expected the marks {BEGIN!r} and {END!r}")
+    return f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}"
+
+
+def main(
+    page: Annotated[Path, typer.Option(help="The page to rewrite.")] = Path("docs/results.md"),
+    images: Annotated[Path, typer.Option(help="Where pictures go.")] = Path("docs/images"),
+) -> None:
+    """Rewrites the page from results/report/."""
+    tables = report_tables((paths.REPORT / "report.md").read_text())
+    page.write_text(rewritten(page.read_text(), tables))
+    for source, name in PICTURES.items():
+        if (paths.REPORT / source).exists():
+            shutil.copyfile(paths.REPORT / source, images / name)
+    print(f"{page}: rewritten from {paths.REPORT}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

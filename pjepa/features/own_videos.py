@@ -1,0 +1,252 @@
+"""Features for people without a pipeline: videos in, one file of tokens per video out.
+
+An output is named after its video, below the folder that was given; beside it stands a JSON file
+that says what the numbers are. A video whose output was made with the same settings is left alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from pjepa.backbones.backbone import BackboneFacts, backbone_facts
+from pjepa.backbones.cost import stored_bytes
+from pjepa.backbones.encode import Job, patch_info
+from pjepa.backbones.extract import (
+    NOT_BYTES,
+    Executor,
+    encode_missing,
+    expected_steps,
+)
+from pjepa.backbones.identity import video_hashes
+from pjepa.backbones.plan import check_disk
+from pjepa.backbones.store import PatchInfo, read_patches, remove_abandoned, store_key, store_path
+from pjepa.config.patches import PatchesConfig
+from pjepa.errors import InputError
+from pjepa.progress import say
+from pjepa.streams.schema import Provenance, StreamInfo
+from pjepa.streams.store import StreamWriter, Take
+from pjepa.video.index import header_seconds
+from pjepa.video.sampling import token_times
+from pjepa.work import read_json, whole_file, write_json
+
+SUFFIXES = {
+    ".3gp", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts",
+    ".ogv", ".ts", ".webm", ".wmv",
+}  # fmt: skip
+WORK = ".pjepa"  # what is not finished, inside the output folder
+Format = Literal["npy", "npy-dt", "safetensors", "parquet"]
+ENDINGS = {"npy": ".npy", "npy-dt": ".npy", "safetensors": ".safetensors", "parquet": ".parquet"}
+Pooling = Callable[[NDArray[np.float16]], NDArray[np.float32]]  # [T, cells, width] -> [T, ...]
+
+
+@dataclass(frozen=True)
+class OwnVideo:
+    """A video and the name of its output, relative to the output folder, without an ending."""
+
+    path: Path
+    name: str
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written for a video: how patches become tokens, in which format, at which depth."""
+
+    folder: Path
+    format: Format
+    pooling: Pooling
+    pooled_by: str  # says the pooling in the sidecar, and tells settings apart
+    dtype: str = "float32"
+
+
+def own_videos(inputs: list[Path]) -> list[OwnVideo]:
+    """The videos given, and those in the folders given, each with a name of its own.
+
+    Names follow the folders; of two videos that differ in their ending only, both keep theirs.
+    """
+    found = []
+    for given in inputs:
+        if given.is_dir():
+            inside = sorted(p for p in given.rglob("*") if p.suffix.lower() in SUFFIXES)
+            visible = [p for p in inside if not _hidden(p.relative_to(given))]
+            if not visible:
+                raise InputError(
+                    f"{given}: no videos in this folder ({', '.join(sorted(SUFFIXES))})"
+                )
+            found += [(path, path.relative_to(given)) for path in visible]
+        else:
+            found.append((given, Path(given.name)))
+    unique = {path.resolve(): (path, place) for path, place in found}
+    stems = Counter(place.with_suffix("") for _, place in unique.values())
+    named = [
+        OwnVideo(
+            path, (place if stems[place.with_suffix("")] > 1 else place.with_suffix("")).as_posix()
+        )
+        for path, place in unique.values()
+    ]
+    twice = [name for name, count in Counter(video.name for video in named).items() if count > 1]
+    if twice:
+        both = [str(video.path) for video in named if video.name == twice[0]]
+        raise InputError(
+            f"{' and '.join(both)} have one name; extract them into folders of their own"
+        )
+    return named
+
+
+def _hidden(place: Path) -> bool:
+    return any(part.startswith(".") for part in place.parts)
+
+
+def extract_own(
+    videos: list[OwnVideo], config: PatchesConfig, output: Output, execute: Executor
+) -> dict[str, str]:
+    """Writes the features of every video; the names of those that cannot be read, and why."""
+    work = output.folder / WORK
+    work.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(work)
+    facts = backbone_facts(config)
+    absent = {v.name: f"{v.path}: no such video" for v in videos if not v.path.is_file()}
+    jobs = {job.take_id: job for job in _jobs(videos, absent, config, facts, work)}
+    waiting = {name: job for name, job in jobs.items() if not _is_done(job, output)}
+    if len(waiting) < len(jobs):
+        say(f"extract: {len(jobs) - len(waiting)} of {len(jobs)} videos are done already")
+    steps = sum(expected_steps(job, config) for job in waiting.values())
+    check_disk(stored_bytes(steps, config, facts), work)
+    info = patch_info(config, facts)
+
+    def finish(name: str) -> None:
+        write_features(waiting[name], info, output)
+
+    jobs_left = list(waiting.values())
+    failed = encode_missing(jobs_left, config, facts, execute, finish, "extract: video")
+    reasons = {name: failed[job.target] for name, job in waiting.items() if job.target in failed}
+    return {**absent, **reasons}
+
+
+def _jobs(
+    videos: list[OwnVideo],
+    absent: dict[str, str],
+    config: PatchesConfig,
+    facts: BackboneFacts,
+    work: Path,
+) -> list[Job]:
+    present = [video for video in videos if video.name not in absent]
+    paths = [video.path.resolve() for video in present]
+    settings = config.model_dump(mode="json", exclude=NOT_BYTES)
+    jobs = []
+    for video, path, digest in zip(
+        present, paths, video_hashes(paths, work, config.workers), strict=True
+    ):
+        # The name belongs to the key: two equal files are two outputs, each with its own work.
+        key = store_key(digest, {**settings, "name": video.name}, None, facts.weights_id)
+        target = store_path(work, key).resolve()
+        about = header_seconds(path)
+        jobs.append(Job(video.name, str(video.path), path, 0.0, None, target, about))
+    return jobs
+
+
+def output_file(name: str, output: Output) -> Path:
+    """Where a video's features go: always inside the output folder."""
+    return output.folder / f"{name}{ENDINGS[output.format]}"
+
+
+def _made_by(job: Job, output: Output) -> dict[str, str]:
+    """What tells outputs apart: the work's key and how it was pooled and written."""
+    return {
+        "key": job.target.stem,
+        "pooled_by": output.pooled_by,
+        "format": output.format,
+        "dtype": output.dtype,
+    }
+
+
+def _is_done(job: Job, output: Output) -> bool:
+    file = output_file(job.take_id, output)
+    sidecar = file.with_name(f"{file.name}.json")
+    if not (file.is_file() and sidecar.is_file()):
+        return False
+    try:
+        return bool(read_json(sidecar)["made_by"] == _made_by(job, output))
+    except (InputError, KeyError, TypeError):
+        return False
+
+
+def write_features(job: Job, info: PatchInfo, output: Output) -> None:
+    """The video's file and its sidecar, from the encoded patches; those are then removed."""
+    stored = read_patches(job.target)
+    tokens = output.pooling(stored.patches).astype(output.dtype)
+    file = output_file(job.take_id, output)
+    times = token_times(len(tokens), info.tokens_fps)
+    with whole_file(file) as partial:
+        _write(partial, tokens, times, info, job.take_id, output)
+    write_json(file.with_name(f"{file.name}.json"), sidecar(job, info, tokens, times, output))
+    job.target.unlink()
+
+
+def sidecar(
+    job: Job, info: PatchInfo, tokens: NDArray[Any], times: NDArray[np.float64], output: Output
+) -> dict[str, Any]:
+    """What the numbers in a file are; `time_s` is each token's first frame."""
+    return {
+        "video": Path(job.name).name,
+        "fps": info.tokens_fps,
+        "tokens": len(tokens),
+        "shape": list(_laid_out(tokens, output.format).shape),
+        "axes": "feature, time" if output.format == "npy-dt" else "time, feature",
+        "backbone": info.backbone,
+        "checkpoint": Path(info.checkpoint).name,
+        "checkpoint_id": info.weights_id,
+        "lookahead_s": info.sampling.lookahead_s,
+        "frames_lost": 0,  # a video with frames that cannot be decoded is refused
+        "extraction": {**asdict(info), "checkpoint": Path(info.checkpoint).name},
+        "made_by": _made_by(job, output),
+        "time_s": times.tolist(),
+    }
+
+
+def _laid_out(tokens: NDArray[Any], form: Format) -> NDArray[Any]:
+    return np.moveaxis(tokens, 0, -1) if form == "npy-dt" else tokens
+
+
+def _write(
+    file: Path,
+    tokens: NDArray[Any],
+    times: NDArray[np.float64],
+    info: PatchInfo,
+    name: str,
+    output: Output,
+) -> None:
+    if output.format in ("npy", "npy-dt"):
+        with file.open("wb") as out:
+            np.save(out, np.ascontiguousarray(_laid_out(tokens, output.format)))
+    elif output.format == "safetensors":
+        save_file({"features": np.ascontiguousarray(tokens), "time_s": times}, file)
+    else:
+        _write_parquet(file, tokens, times, info, name, output)
+
+
+def _write_parquet(
+    file: Path,
+    tokens: NDArray[Any],
+    times: NDArray[np.float64],
+    info: PatchInfo,
+    name: str,
+    output: Output,
+) -> None:
+    """A token stream of one take, as `pjepa.read_stream`, polars and duckdb open it."""
+    source = StreamInfo(
+        source=f"{info.backbone} ({info.weights_id})",
+        fps=info.tokens_fps,
+        width=tokens.shape[1],
+        provenance=Provenance(lookahead_s=info.sampling.lookahead_s),
+    )
+    none = np.full(len(tokens), -1, np.int32)
+    with StreamWriter(file, source, output.dtype) as writer:
+        writer.write(Take(name, tokens, times, none, np.arange(len(tokens), dtype=np.int32)))

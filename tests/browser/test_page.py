@@ -1,0 +1,196 @@
+"""The page in a real browser: silent, offline, and doing what it says."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.conftest import HOSTILE
+
+SECTIONS = ["results", "timelines", "pair", "features", "classes", "training", "provenance"]
+
+
+class Opened:
+    """The page, and everything the browser complained about or asked for."""
+
+    def __init__(self, browser: Any, file: Path, **options: Any) -> None:
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.context = browser.new_context(
+            **{"viewport": {"width": 1200, "height": 900}, **options}
+        )
+        self.page = self.context.new_page()
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(file.as_uri())
+        self.page.wait_for_selector("html[data-ready=yes]")
+
+    def text(self, selector: str) -> str:
+        return self.page.locator(selector).first.inner_text()
+
+    def track(self, place: int) -> Any:
+        found = self.page.locator("#timelines .track:not(.axis) canvas").nth(place)
+        found.scroll_into_view_if_needed()
+        return found
+
+
+@pytest.fixture
+def opened(browser: Any, report: Path) -> Iterator[Opened]:
+    page = Opened(browser, report)
+    yield page
+    page.context.close()
+
+
+def test_loads_without_a_word_and_without_the_internet(opened: Opened, report: Path) -> None:
+    for place in range(0, opened.page.evaluate("document.body.scrollHeight"), 600):
+        opened.page.evaluate(f"scrollTo(0, {place})")
+        opened.page.wait_for_timeout(20)
+    assert opened.complaints == []
+    files = [url for url in opened.requests if not url.startswith("data:")]
+    assert files == [report.as_uri()]
+    sections = opened.page.locator("main > section").evaluate_all("all => all.map((s) => s.id)")
+    assert sections == [
+        "results",
+        "timelines",
+        "pair",
+        "features",
+        "classes",
+        "training",
+        "provenance",
+    ]
+    blank = "(c) => !c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v)"
+    canvases = opened.page.locator("#timelines .track canvas, .square canvas")
+    assert canvases.count() > 10
+    assert not any(canvases.nth(place).evaluate(blank) for place in range(canvases.count()))
+
+
+def test_a_hostile_label_stays_text(opened: Opened) -> None:
+    assert HOSTILE in opened.text(".legend")
+    assert (
+        opened.page.locator("main script, main b").count()
+        == opened.page.locator(".bars .bar > b").count()
+    )
+    assert opened.page.evaluate("document.scripts.length") == 2
+    assert opened.complaints == []
+    assert opened.page.locator("h4", has_text="../take|").count() > 0
+
+
+def test_hovering_tells_class_time_and_score(opened: Opened) -> None:
+    opened.track(1).hover(position={"x": 40, "y": 10})
+    tip = opened.text("#tip")
+    assert "raw: " in tip
+    assert " to 0:" in tip
+    assert ", score 0." in tip or ", score 1." in tip
+    assert opened.text("#timelines .readout") == tip
+    opened.track(0).hover(position={"x": 40, "y": 10})
+    assert "ground truth: " in opened.text("#tip")
+    assert "score" not in opened.text("#tip")
+    opened.page.mouse.move(5, 5)
+    assert not opened.page.locator("#tip").is_visible()
+
+
+def test_clicking_shows_frames_of_that_time(opened: Opened) -> None:
+    pictures = opened.page.locator("#timelines .take").first.locator(".frames .picture")
+    take = opened.page.evaluate("DATA.timelines.takes.find((take) => take.frames).id")
+    opened.page.get_by_placeholder("find a take").fill(take)
+    opened.track(0).click(position={"x": 30, "y": 10})
+    assert pictures.count() >= 1
+    early = pictures.first.get_attribute("aria-label")
+    assert pictures.first.evaluate("(p) => getComputedStyle(p).backgroundImage").startswith(
+        'url("data:image/jpeg'
+    )
+    width = opened.track(0).bounding_box()["width"]
+    opened.track(0).click(position={"x": width - 10, "y": 10})
+    late = pictures.first.get_attribute("aria-label")
+    assert early is not None
+    assert late is not None
+    assert early.startswith("Frame at 0:0")
+    assert late > early
+
+
+def test_a_take_without_video_says_so(opened: Opened) -> None:
+    take = opened.page.evaluate("DATA.timelines.takes.find((take) => !take.frames).id")
+    opened.page.get_by_placeholder("find a take").fill(take)
+    opened.track(0).click(position={"x": 30, "y": 10})
+    assert "No pictures" in opened.text("#timelines .frames")
+
+
+def test_the_keyboard_reaches_everything(opened: Opened) -> None:
+    track = opened.track(1)
+    track.focus()
+    opened.page.keyboard.press("Home")
+    first = opened.text("#timelines .readout")
+    opened.page.keyboard.press("ArrowRight")
+    second = opened.text("#timelines .readout")
+    assert first.startswith("raw: ")
+    assert second != first
+    opened.page.keyboard.press("ArrowLeft")
+    assert opened.text("#timelines .readout") == first
+    opened.page.keyboard.press("End")
+    assert opened.text("#timelines .readout") not in (first, second)
+    opened.page.keyboard.press("Enter")
+    assert opened.page.locator("#timelines .take").first.locator(".frames *").count() > 0
+    reachable = "[...document.querySelectorAll('button, select, input, summary, a, .scroll')]"
+    assert opened.page.evaluate(f"{reachable}.every((e) => e.tabIndex >= 0)")
+
+
+def test_the_legend_highlights_and_the_order_changes(opened: Opened) -> None:
+    picture = "(c) => c.toDataURL()"
+    before = opened.track(0).evaluate(picture)
+    opened.page.locator(".legend button").nth(1).click()
+    opened.page.wait_for_timeout(50)
+    assert opened.track(0).evaluate(picture) != before
+    opened.page.get_by_text("Show all classes").click()
+    assert opened.track(0).evaluate(picture) == before
+    first = opened.text("#timelines .take h4")
+    opened.page.locator("#timelines select").select_option("worst")
+    assert opened.text("#timelines .take h4") != first
+    opened.page.get_by_placeholder("find a take").fill("nowhere")
+    assert "No take has that in its name" in opened.text("#timelines")
+
+
+def test_maps_colour_by_class_and_show_a_path(opened: Opened) -> None:
+    canvas = opened.page.locator("#features .square canvas").first
+    canvas.scroll_into_view_if_needed()
+    pictures = [canvas.evaluate("(c) => c.toDataURL()")]
+    opened.page.locator("#features select").first.select_option("class")
+    pictures.append(canvas.evaluate("(c) => c.toDataURL()"))
+    opened.page.locator("#features select").nth(1).select_option("0")
+    pictures.append(canvas.evaluate("(c) => c.toDataURL()"))
+    assert len(set(pictures)) == 3
+
+
+def test_light_and_dark_follow_the_system_and_the_button(browser: Any, report: Path) -> None:
+    shades = {}
+    for scheme in ("light", "dark"):
+        page = Opened(browser, report, color_scheme=scheme)
+        assert page.page.evaluate("document.documentElement.dataset.theme") == scheme
+        look = "getComputedStyle(document.body).backgroundColor"
+        shades[scheme] = page.page.evaluate(look)
+        page.page.locator("#theme").click()
+        shades[f"{scheme} turned"] = page.page.evaluate(look)
+        assert page.complaints == []
+        page.context.close()
+    assert shades["light"] == shades["dark turned"]
+    assert shades["dark"] == shades["light turned"]
+    assert shades["light"] != shades["dark"]
+
+
+@pytest.mark.parametrize("width", [360, 800, 1400])
+def test_nothing_sticks_out(browser: Any, report: Path, width: int) -> None:
+    page = Opened(browser, report, viewport={"width": width, "height": 900})
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.complaints == []
+    page.context.close()
+
+
+def test_tables_are_there_without_scripts(browser: Any, report: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(report.as_uri())
+    assert page.locator("table").count() >= 5
+    assert "need JavaScript" in page.inner_text("main")
+    context.close()

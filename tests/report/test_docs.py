@@ -1,0 +1,59 @@
+"""What the docs point at exists: files, links, anchors; their generated tables can be rewritten."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.demo_tables import BEGIN, END, report_tables, rewritten
+from benchmarks.scaling import pretraining_flops, size, storage_table
+from pjepa.config.pjepa import PjepaConfig
+from pjepa.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("notation", "protocols", "scaling", "faq", "results")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_files_exist(page: str) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    for target in re.findall(r"\]\(([^)#]+)(?:#[\w-]+)?\)", text):
+        assert (ROOT / "docs" / target).exists(), target
+    for name in re.findall(r"`((?:pjepa|stages|benchmarks)/[\w/.]+)`", text):
+        assert (ROOT / name).exists(), name
+    for module in re.findall(r"python -m (benchmarks\.\w+)", text):
+        assert (ROOT / f"{module.replace('.', '/')}.py").exists(), module
+
+
+def test_the_map_names_what_is_there() -> None:
+    """Every class or function of the equation map is in one of the files of its row."""
+    rows = (ROOT / "docs/notation.md").read_text().partition("## Where")[0].splitlines()
+    for row in (line.split("|") for line in rows if line.count("|") == 4):
+        files = [ROOT / name for name in re.findall(r"`(pjepa/[\w/]+\.py)`", row[3])]
+        source = "\n".join(path.read_text() for path in files)
+        for name in re.findall(r"`([A-Z]\w+|[a-z]+_[a-z_0-9]+)`", row[2]):
+            if files and "." not in name:
+                assert re.search(rf"\b{name}\b", source), (name, row[3])
+
+
+def test_generated_tables_are_replaced_whole() -> None:
+    report = "# Results\n\nhow\n\n## Probe\n\n| a |\n\n## Pictures\n\n![x](y.png)\n"
+    assert report_tables(report) == "how\n\n### Probe\n\n| a |"
+    page = f"before\n{BEGIN}\nold\n{END}\nafter"
+    assert rewritten(page, "new") == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter"
+    assert rewritten(rewritten(page, "a"), "b") == rewritten(page, "b")
+    with pytest.raises(InputError, match="expected the marks"):
+        rewritten("no marks", "new")
+
+
+def test_the_arithmetic_of_the_scaling_page() -> None:
+    assert size(1.7e15) == "1.7 PB"
+    assert size(295e6) == "295 MB"
+    assert "| vit_large_384 | 1,000 | 17 TB | 472 GB | 29.5 GB | 29.5 GB |" in storage_table(4.0)
+    text = (ROOT / "docs/scaling.md").read_text()
+    assert storage_table(4.0) in text
+    config = PjepaConfig(width=1024, mask_ratio=0.5)
+    once, twice = (pretraining_flops(config, 1024, n, 7200.0) for n in (1e6, 2e6))
+    assert twice == pytest.approx(2 * once)
+    weights = 12 * 1024**2 * (4 * 5 + 2 * 6)  # depth 4: 2 + 6 / 2 of P; predictor depth 2: 6 of Q
+    assert pretraining_flops(config, 1024, 1.0, 0.0) == pytest.approx(weights)
