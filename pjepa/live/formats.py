@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 TIER = "steps"
 
@@ -64,8 +65,8 @@ def eaf_text(found: Labelled) -> str:
         {"AUTHOR": "pjepa", "DATE": "1970-01-01T00:00:00+00:00", "FORMAT": "3.0", "VERSION": "3.0"},
     )
     header = ET.SubElement(root, "HEADER", {"MEDIA_FILE": "", "TIME_UNITS": "milliseconds"})
-    media = {"MIME_TYPE": "video/*", "RELATIVE_MEDIA_URL": f"./{_url(found.video)}"}
-    ET.SubElement(header, "MEDIA_DESCRIPTOR", {"MEDIA_URL": _url(found.video), **media})
+    media = {"MIME_TYPE": "video/*", "RELATIVE_MEDIA_URL": f"./{quote(found.video)}"}
+    ET.SubElement(header, "MEDIA_DESCRIPTOR", {"MEDIA_URL": quote(found.video), **media})
     order = ET.SubElement(root, "TIME_ORDER")
     tier = ET.SubElement(root, "TIER", {"LINGUISTIC_TYPE_REF": "default-lt", "TIER_ID": TIER})
     for number, step in enumerate(found.steps, 1):
@@ -88,12 +89,6 @@ def eaf_text(found: Labelled) -> str:
     ET.indent(root)
     text = ET.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
-
-
-def _url(name: str) -> str:
-    from urllib.parse import quote
-
-    return quote(name)
 
 
 def labelstudio_text(found: Labelled) -> str:

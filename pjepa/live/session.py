@@ -172,6 +172,7 @@ class Session:
             "dropped": self.source.dropped,
             "spent_s": {**self.tokens.spent, **self.labels.spent},
             "cache_bytes": self.labels.cache_bytes,
+            "window_s": self.tokens.lookahead_s,
             "latency_s": {
                 kind: {f"p{q}": float(np.percentile(found, q)) for q in (50, 95)}
                 for kind, found in self.latencies.items()

@@ -16,7 +16,6 @@ from typing import Any
 
 import av
 import numpy as np
-import torch
 from torch import Tensor
 
 from pjepa.errors import InputError
@@ -222,8 +221,3 @@ def _opened(name: str) -> Any:
         container.close()
         raise InputError(f"{what}: has no video stream; check what it holds")
     return container
-
-
-def blank(steps: int, tubelet: int, side: int) -> Tensor:
-    """A prepared hop of grey frames, for warming up."""
-    return torch.zeros(3, steps * tubelet, side, side)
