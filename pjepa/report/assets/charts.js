@@ -32,7 +32,8 @@ function linesChart(data, hidden = new Set(), W = 560, H = 300) {
     root.append(shape("text", { x: left - 7, y: Y(y) + 4, "text-anchor": "end" }, short(y)));
   }
   const places = data.categories ? data.categories.map((_, i) => i) : ticks(x0, x1, 6);
-  for (const x of places) root.append(shape("text", { x: X(x), y: H - bottom + 17, "text-anchor": "middle" }, data.categories ? data.categories[x] : short(x)));
+  const lower = (x) => data.categories && W < 500 && x % 2 ? 12 : 0;  // long names take turns
+  for (const x of places) root.append(shape("text", { x: X(x), y: H - bottom + 15 + lower(x), "text-anchor": "middle" }, data.categories ? data.categories[x] : short(x)));
   root.append(shape("text", { x: (left + W - right) / 2, y: H - 4, "text-anchor": "middle" }, data.labels.x));
   root.append(shape("text", { x: 0, y: 0, transform: `translate(12 ${(top + H - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, data.labels.y));
   if (data.diagonal) root.append(shape("line", { x1: X(x0), y1: Y(x0), x2: X(x1), y2: Y(x1), stroke: "var(--soft)", "stroke-dasharray": "2 4" }));
@@ -113,7 +114,7 @@ function scoresChart(data, W) {
   root.append(shape("text", { x: (left + W - right) / 2, y: H - 2, "text-anchor": "middle" }, "frame accuracy without background, %"));
   data.lines.forEach(([name, value], place) => {
     root.append(shape("line", { x1: X(value), x2: X(value), y1: 20, y2: H - 34, stroke: "var(--ink)", "stroke-dasharray": "5 4" }));
-    root.append(shape("text", { x: X(value), y: 12, "text-anchor": place ? "end" : "middle" }, `${W < 500 ? "" : "ceiling: "}${name} ${value.toFixed(1)}`));
+    root.append(shape("text", { x: X(value), y: W < 500 ? 10 + 12 * place : 12, "text-anchor": place ? "end" : "middle" }, `${W < 500 ? "" : "ceiling: "}${name} ${value.toFixed(1)}`));
   });
   data.rows.forEach(([name, kind, value, low, top], place) => {
     const y = 42 + 30 * place, stroke = `var(${KINDS[kind]})`;
