@@ -64,3 +64,11 @@ def test_provenance_tells_privilege():
     assert control_provenance("time", upstream, 5.0).whole_take
     inside = upstream.model_copy(update={"inside_segments": True})
     assert control_provenance("history", inside, 5.0).lookahead_s == 5.0
+
+
+def test_position_alone_used_no_labels() -> None:
+    upstream = Provenance(train_labels=True, label_folds=3, selection_labels="holdout")
+    assert control_provenance("raw", upstream, 5.0) == upstream
+    assert control_provenance("history", upstream, 5.0).train_labels
+    time = control_provenance("time", upstream, 5.0)
+    assert (time.train_labels, time.label_folds, time.selection_labels) == (False, 0, "none")
