@@ -41,7 +41,7 @@ def check(
     from pjepa.config.params import check_params
     from pjepa.report.terminal import print_table
     from pjepa.roots import data_root
-    from pjepa.takes.check import COLUMNS, check_source
+    from pjepa.takes.check import COLUMNS, check_source, unlisted
     from pjepa.takes.registry import open_source
     from pjepa.takes.source import checked_source
     from pjepa.work import write_json
@@ -50,6 +50,7 @@ def check(
         params = check_params()
         config = params.data.model_copy(update={"missing": "skip"})
         found = check_source(checked_source(open_source(config, data_root())), params)
+        found.findings.extend(unlisted(params, data_root()))
         if json_file is not None:
             table = [dict(zip(COLUMNS, row, strict=True)) for row in found.rows]
             findings = [vars(finding) for finding in found.findings]

@@ -48,9 +48,10 @@ class EgoProceLConfig(Section):
 
 
 class Assembly101Config(Section):
-    """Coarse segmentation on TSM features; a recording gives an assembly and a disassembly take."""
+    """Coarse segmentation; a recording gives an assembly and a disassembly take."""
 
     path: str = "assembly101"
+    input: Literal["tsm", "video"] = "tsm"  # the shipped TSM features, or the recordings
     view: str = "C10119_rgb"
     test: bool = False  # the labels of test takes are withheld: they need segments of another kind
 
@@ -111,6 +112,7 @@ class FolderConfig(Section):
 
 
 SourceName = Literal["demo", "egoexo4d", "egoprocel", "assembly101", "archive", "mstcn", "folder"]
+FOLDED = ("mstcn",)  # cross-validated: `fold` chooses the split
 SHIPPING = ("egoprocel", "assembly101", "archive", "mstcn")  # frame features instead of videos
 
 
@@ -135,9 +137,19 @@ class DataConfig(Section):
     mstcn: MstcnConfig = MstcnConfig()
     folder: FolderConfig = FolderConfig()
 
+    @model_validator(mode="after")
+    def meaningful(self) -> DataConfig:
+        if self.order != "procedure" and self.source != "demo":
+            raise ValueError(f"order {self.order} is of the demo, the source is {self.source}")
+        if self.fold != 1 and self.source not in FOLDED:
+            raise ValueError(f"fold {self.fold}: source {self.source} has one split, fold 1")
+        return self
+
     @property
     def ships_features(self) -> bool:
         """Whether the source brings frame features, so that no video is encoded."""
+        if self.source == "assembly101":
+            return self.assembly101.input == "tsm"
         return self.source in SHIPPING
 
     @property

@@ -14,7 +14,8 @@ from pjepa.report.figures import house_style, save_png
 from pjepa.takes.manifest import VideoRow
 from pjepa.video.reader import Reader, open_video
 
-COLUMNS, MOST = 6, 120  # tiles in a row, and in all
+COLUMNS, MOST = 6, 600  # tiles in a row, and in all: 25,000 pixels from top to bottom
+TILE_IN, TEXT_IN, TITLE_IN = 2.0, 0.45, 0.4  # inches
 UNLABELLED = 12  # tiles of a take without segments
 SIDE = 240  # pixels of a tile's longer side
 LONGEST = 28  # characters of a label in one line
@@ -58,13 +59,20 @@ def draw_contact_sheet(row: VideoRow, tiles: Sequence[Tile], path: Path) -> None
     rows = -(-len(tiles) // columns)
     with open_video(row.path) as video, house_style():
         info = video.info
-        height = 2.0 * info.height / max(info.width, info.height) + 0.5
-        figure = Figure(figsize=(2.1 * columns, height * rows + 0.6), layout="constrained")
-        figure.suptitle(
-            f"{row.take_id}   {info.duration_s:.1f} s, {info.fps:.2f} frames per second",
-            fontsize=10,
-        )
-        grid = figure.subplots(rows, columns, squeeze=False)
+        tall = TILE_IN * info.height / max(info.width, info.height) + TEXT_IN
+        height = rows * tall + TITLE_IN
+        figure = Figure(figsize=(TILE_IN * columns + 0.1, height))
+        # Fixed places: a layout engine takes minutes for hundreds of tiles.
+        grid = figure.subplots(
+            rows, columns, squeeze=False,
+            gridspec_kw={
+                "left": 0.01, "right": 0.99, "bottom": 0.02 / height,
+                "top": 1 - (TITLE_IN + TEXT_IN) / height, "wspace": 0.04,
+                "hspace": TEXT_IN / (tall - TEXT_IN),
+            },
+        )  # fmt: skip
+        title = f"{row.take_id}   {info.duration_s:.1f} s, {info.fps:.2f} frames per second"
+        figure.suptitle(title, fontsize=10, y=1 - 0.1 / height, va="top")
         for axes in grid.flat:
             axes.set_axis_off()
         for axes, tile in zip(grid.flat, tiles, strict=False):

@@ -1,9 +1,8 @@
-"""The `assembly101` source: coarse segmentation on the TSM features of one view.
+"""The `assembly101` source: coarse segmentation on the TSM features or the videos of one view.
 
-Frames count at 30 per second and from 1. A recording gives an assembly and a disassembly take, each
-its labelled span; both are one group. Features are an LMDB environment per view
-(`db_TSM_features/<view>` or `<view>`) or `TSM_features/<sequence>/<view>/features.npy` [2048, T],
-whose column f is frame f, as LTContext reads it.
+Frames count at 30 per second. A recording gives an assembly and a disassembly take, each its
+labelled span; both are one group. From video, both takes run over the whole recording: what lies
+outside their segments is a gap (tokens.gaps).
 """
 
 from __future__ import annotations
@@ -19,16 +18,13 @@ from pjepa.config.data import Assembly101Config, DataConfig
 from pjepa.errors import InputError
 from pjepa.progress import track
 from pjepa.roots import inside
+from pjepa.takes.assembly101_frames import FPS, Frames, opened_frames
 from pjepa.takes.framewise import closest, read_lines
 from pjepa.takes.manifest import Classes, FeatureInfo, VideoRow
-from pjepa.takes.shipped import locator, numpy_array, span_key
 from pjepa.takes.source import Annotation, Source, left_out, take_row
-from pjepa.takes.tsm_lmdb import last_frame
 
-FPS = 30.0
 COARSE = "coarse-annotations"
 KINDS = ("assembly", "disassembly")
-BEYOND = 10**10 - 1  # a frame number after every other
 # Trained on Assembly101's train labels; every frame alone, so it sees nothing ahead.
 TSM = FeatureInfo("TSM of Assembly101", lookahead_s=0.0, train_labels=True)
 PERSON = re.compile(r"_(\d+)-\w+_\d+_user_id")
@@ -58,25 +54,24 @@ class Found:
 
 def assembly101_source(own: Assembly101Config, config: DataConfig, root: Path) -> Source:
     """The takes of train and val; those of test, whose labels are withheld, on request."""
-    if config.fold != 1:
-        raise InputError("data.fold: Assembly101 has one split; set data.fold=1")
     base = root if own.path == "." else inside(root, own.path, "the data root")
     classes = read_actions(base / COARSE / "actions.csv")
     splits = ("train", "val", "test") if own.test else ("train", "val")
     streams = [s for split in splits for kind in KINDS for s in _streams(base, split, kind)]
-    store, found = _store(base, own.view), Found()
+    frames, found = opened_frames(own, base, {s.sequence for s in streams}, config.workers), Found()
     ids = {name: number for number, name in enumerate(classes.names)}
     for stream in track(streams, "takes: read", unit="take"):
-        _read_take(stream, own, base, store, ids, found)
+        _read_take(stream, frames, base, ids, found)
     notes = []
     if found.cut:
-        notes.append(f"{len(found.cut)} takes end with their features, before their labels: "
+        notes.append(f"{len(found.cut)} takes end with their {frames.what}, before their labels: "
                      f"{', '.join(found.cut)}")  # fmt: skip
     if found.gaps:
         notes.append(f"{len(found.gaps)} takes whose segments overlap or leave gaps: "
                      f"{', '.join(found.gaps)}")  # fmt: skip
-    skipped = left_out(f"no features of view {own.view}", found.missing, config.missing)
-    return Source(found.videos, found.takes, found.segments, classes, TSM, skipped, notes)
+    skipped = left_out(f"no {frames.what} of view {own.view}", found.missing, config.missing)
+    features = TSM if own.input == "tsm" else None
+    return Source(found.videos, found.takes, found.segments, classes, features, skipped, notes)
 
 
 def read_actions(path: Path) -> Classes:
@@ -109,76 +104,25 @@ def _streams(base: Path, split: str, kind: str) -> list[Stream]:
     return streams
 
 
-def _store(base: Path, view: str) -> Path | None:
-    """The LMDB environment of the view; None where features are numpy files."""
-    for folder in (base / "db_TSM_features", base):
-        if (inside(folder, view) / "data.mdb").is_file():
-            return inside(folder, view)
-    if (base / "TSM_features").is_dir():
-        return None
-    raise InputError(
-        f"{base}: no features of view {view!r}: expected db_TSM_features/{view}/data.mdb, "
-        f"{view}/data.mdb or TSM_features/; set data.assembly101.view"
-    )
-
-
 def _read_take(
-    stream: Stream,
-    own: Assembly101Config,
-    base: Path,
-    store: Path | None,
-    ids: Mapping[str, int],
-    found: Found,
+    stream: Stream, frames: Frames, base: Path, ids: Mapping[str, int], found: Found
 ) -> None:
     """Adds one take: the frames from its first label to its last."""
-    take_id = f"{stream.kind}/{stream.sequence}/{own.view}"
+    take_id = f"{stream.kind}/{stream.sequence}/{frames.own.view}"
     spans = _labels(stream, base, ids)
     first = min((start for start, _, _ in spans), default=1)
     end = max((end for _, end, _ in spans), default=None)
-    read = _numpy_span if store is None else _lmdb_span
-    span = read(stream, own, base, store or base, first, end)
-    if span.first >= span.stop:
+    row, stop = frames.row(take_id, stream.sequence, first, end)
+    if row is None:
         found.missing.append(take_id)
         return
-    if end is not None and span.stop < end:
-        found.cut.append(f"{take_id} ({end - span.stop} frames)")
+    if end is not None and stop < end:
+        found.cut.append(f"{take_id} ({end - stop} frames)")
     if end is not None and sum(stop - start for start, stop, _ in spans) != end - first:
         found.gaps.append(take_id)
-    seconds = (span.stop - span.first) / FPS
-    found.videos.append(VideoRow(take_id, None, FPS, seconds, features=span.where, root="data"))
-    found.takes.append(_row(stream, take_id, own.view))
+    found.videos.append(row)
+    found.takes.append(_row(stream, take_id, frames.own.view))
     found.segments += [Annotation(take_id, s / FPS, e / FPS, label) for s, e, label in spans]
-
-
-@dataclass(frozen=True)
-class Span:
-    """Frames first .. stop - 1 of a take that have features, and where these are."""
-
-    first: int
-    stop: int
-    where: str
-
-
-def _numpy_span(
-    stream: Stream, own: Assembly101Config, base: Path, store: Path, first: int, end: int | None
-) -> Span:
-    name = f"TSM_features/{stream.sequence}/{own.view}/features.npy"
-    file = inside(store, name)
-    columns = numpy_array(file).shape[1] if file.is_file() else 0
-    stop = min(columns, end or columns)
-    prefix = "" if own.path == "." else f"{own.path}/"
-    return Span(first, stop, locator("npy-dt", f"{prefix}{name}", span_key(first, stop)))
-
-
-def _lmdb_span(
-    stream: Stream, own: Assembly101Config, base: Path, store: Path, first: int, end: int | None
-) -> Span:
-    key = f"{stream.sequence}/{own.view}/{own.view}"
-    last = last_frame(store, key, end or BEYOND)
-    first, stop = max(1, first), 0 if last is None else last + 1
-    prefix = "" if own.path == "." else f"{own.path}/"
-    path = f"{prefix}{store.relative_to(base).as_posix()}"
-    return Span(first, stop, locator("lmdb", path, f"{key}:{first}:{stop}"))
 
 
 def _row(stream: Stream, take_id: str, view: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import combinations
+from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
@@ -14,6 +15,7 @@ import pandas as pd
 from pjepa.config.params import Params
 from pjepa.errors import InputError
 from pjepa.takes.manifest import SPLITS
+from pjepa.takes.scan import check_scan
 from pjepa.takes.shipped import shipped_shape
 from pjepa.takes.source import Annotation, Source
 from pjepa.video.sampling import TIME_TOLERANCE, token_count
@@ -47,6 +49,15 @@ COLUMNS = [
     "split", "takes", "hours", "longest min", "tokens", "segments", "classes", "background %",
     "unlabelled",
 ]  # fmt: skip
+
+
+def unlisted(params: Params, root: Path) -> list[Finding]:
+    """Whether the Git-tracked list of files is not what is on disk: DVC would not notice."""
+    try:
+        check_scan(params.data, root)
+    except InputError as error:
+        return [Finding("warning", str(error))]
+    return []
 
 
 def check_source(source: Source, params: Params) -> Check:

@@ -50,8 +50,6 @@ class Take:
 
 def egoexo4d_source(own: EgoExo4DConfig, config: DataConfig, root: Path) -> Source:
     """The annotated takes of train and val; the labels of test are not public."""
-    if config.fold != 1:
-        raise InputError("data.fold: Ego-Exo4D has one split; set data.fold=1")
     base = root if own.path == "." else inside(root, own.path, "the data root")
     steps = read_steps(base / BENCHMARK / "label_mapping.csv")
     takes, unknown = _annotated_takes(base)
@@ -167,10 +165,8 @@ def ego_video(take: Take, base: Path, videos: str) -> str | None:
         full = f"{take.facts.get('root_dir') or f'takes/{take.name}'}/{relative}"
         folder, _, file = full.rpartition("/")
         small = f"{folder}/downscaled/448/{file}"
-        inside(base, full, f"{base}"), inside(base, small, f"{base}")
-        if videos == "full" or (videos == "auto" and not (base / small).is_file()):
-            return full
-        return small
+        here = inside(base, small, "the data set's folder").is_file()
+        return small if videos == "448" or (videos == "auto" and here) else full
     return None
 
 

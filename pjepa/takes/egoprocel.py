@@ -38,8 +38,6 @@ CAMERAS = {
 
 def egoprocel_source(own: EgoProceLConfig, config: DataConfig, root: Path) -> Source:
     """FACT's only split: train trains, test is reported."""
-    if config.fold != 1:
-        raise InputError(f"data.fold {config.fold}: EgoProceL has one split; set data.fold=1")
     base = root if own.path == "." else inside(root, own.path, "the data root")
     classes = read_mapping(base / "mapping.txt")
     splits = {split: read_split(base / f"split1.{split}") for split in ("train", "test")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -25,8 +25,6 @@ TEST_DRAW, VAL_DRAW = 0x7E57, 0x0A1D  # seeds of the two draws
 
 def folder_source(own: FolderConfig, config: DataConfig, root: Path) -> Source:
     """Every video of the folder is a take; those without a label have the split `pretrain`."""
-    if config.fold != 1:
-        raise InputError("data.fold: own videos have one split; name it in the annotations")
     folder = root if own.path == "." else inside(root, own.path, "the data root")
     names = video_files(folder)
     if not names:
@@ -67,9 +65,10 @@ def _by_video(rows: Sequence[Marked], names: Sequence[str]) -> dict[str, list[Ma
         for key in {name, path.name, path.with_suffix("").as_posix(), path.stem}:
             known[key].append(name)
     found: dict[str, list[Marked]] = defaultdict(list)
+    paths = set(names)
     for row in rows:
         wanted = row.video.replace("\\", "/").removeprefix("./")
-        matches = [wanted] if wanted in names else known.get(wanted, [])
+        matches = [wanted] if wanted in paths else known.get(wanted, [])
         if len(matches) != 1:
             what = f"stands for {', '.join(matches)}" if matches else "is not in the folder"
             hint = "" if matches else closest(wanted, names)
@@ -81,9 +80,9 @@ def _by_video(rows: Sequence[Marked], names: Sequence[str]) -> dict[str, list[Ma
 def _take_ids(names: Sequence[str]) -> dict[str, str]:
     """Names without their suffix where that is enough to tell videos apart."""
     stems = [PurePosixPath(name).with_suffix("").as_posix() for name in names]
+    count = Counter(stems)
     return {
-        name: stem if stems.count(stem) == 1 else name
-        for name, stem in zip(names, stems, strict=True)
+        name: stem if count[stem] == 1 else name for name, stem in zip(names, stems, strict=True)
     }
 
 

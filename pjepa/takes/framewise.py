@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -34,6 +35,7 @@ class Layout:
     features: FeatureInfo
     pattern: str = ""  # named groups of a video's name: task, recording, participant, view
     group: str = "recording"
+    view: str = ""  # of videos whose names tell none
 
     @property
     def base(self) -> Path:
@@ -130,8 +132,9 @@ def frame_segments(take_id: str, labels: np.ndarray, fps: float) -> list[Annotat
 def read_split(path: Path) -> list[str]:
     """Video names of a split file, one per line; a trailing `.txt` is not part of the name."""
     names = [line.removesuffix(".txt") for line in read_lines(path)]
+    count = Counter(names)
     for number, name in enumerate(names, 1):
-        if not name or names.count(name) > 1:
+        if not name or count[name] > 1:
             what = f"{name!r} stands there twice" if name else "an empty line"
             raise InputError(f"{path}, line {number}: {what}; expected one video name per line")
     return names
@@ -174,11 +177,17 @@ def _read_take(layout: Layout, name: str, split: str, ids: Mapping[str, int], fo
     except InputError as error:  # all wrong files are named at once
         found.faults.append(str(error))
         return
-    rows = numpy_array(file).shape[0 if layout.time_first else 1]
+    shape = numpy_array(file).shape
+    rows, other = shape if layout.time_first else shape[::-1]
     length = min(rows, len(labels))
     if rows != len(labels):
         found.cut.append(f"{name} ({rows} features, {len(labels)} labels)")
-    if abs(rows - len(labels)) > max(1, FAR * length):
+    if _far(rows, len(labels)):
+        if not _far(other, len(labels)):
+            found.faults.append(
+                f"{file}: array {list(shape)} beside {len(labels)} labels: time stands "
+                f"{'last' if layout.time_first else 'first'}; set data.mstcn.time_first"
+            )
         found.far.append(name)
     kind = "npy" if layout.time_first else "npy-dt"
     where = locator(kind, layout.relative(f"features/{name}.npy"), span_key(0, length))
@@ -189,14 +198,19 @@ def _read_take(layout: Layout, name: str, split: str, ids: Mapping[str, int], fo
     found.segments += frame_segments(name, labels[:length], layout.fps)
 
 
+def _far(rows: int, labels: int) -> bool:
+    return abs(rows - labels) > max(1, FAR * min(rows, labels))
+
+
 def _named_take(layout: Layout, name: str, split: str, found: Found) -> dict[str, str]:
     match = re.fullmatch(layout.pattern, name) if layout.pattern else None
     if match is None and layout.pattern:
         found.unnamed.append(name)
     parts = {key: value for key, value in (match.groupdict() if match else {}).items() if value}
     recording = parts.get("recording", name)
+    parts = {"view": layout.view, **parts, "recording": recording}
     group = parts.get("participant", recording) if layout.group == "participant" else recording
-    return take_row(name, layout.dataset, split, **{**parts, "recording": recording}, group=group)
+    return take_row(name, layout.dataset, split, **parts, group=group)
 
 
 def _notes(found: Found) -> list[str]:

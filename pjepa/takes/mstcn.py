@@ -28,12 +28,13 @@ class Known:
     group: Literal["recording", "participant"] = "participant"
     time_first: bool = False
     name: str = "I3D, RGB and flow"
+    view: str = ""
 
 
 KNOWN = {
-    "50salads": Known(30.0, r"rgb-(?P<participant>\d+)-\d+"),
+    "50salads": Known(30.0, r"rgb-(?P<participant>\d+)-\d+", view="top"),
     # A fold tests one of four people: groups are recordings, or there would be one to resample.
-    "gtea": Known(15.0, r"(?P<participant>S\d+)_(?P<task>\w+)_C\d+", "recording"),
+    "gtea": Known(15.0, r"(?P<participant>S\d+)_(?P<task>\w+)_C\d+", "recording", view="ego"),
     "breakfast": Known(
         15.0, r"(?P<participant>P\d+)_(?P<view>[a-z]+\d*)_(?P<recording>P\d+_(?P<task>\w+))"
     ),
@@ -76,6 +77,7 @@ def _layout(own: MstcnConfig, root: Path) -> Layout:
         features=FeatureInfo(name, WINDOW / fps if ahead is None else ahead),
         pattern=known.pattern if known else "",
         group=own.group or (known.group if known else "recording"),
+        view=known.view if known else "",
     )
 
 

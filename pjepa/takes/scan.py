@@ -17,7 +17,9 @@ from pjepa.errors import InputError
 from pjepa.paths import source_list
 from pjepa.progress import track
 from pjepa.roots import inside
+from pjepa.takes.annotation_files import SUFFIXES
 from pjepa.takes.archive_table import archive_files
+from pjepa.takes.videos import VIDEO_SUFFIXES
 from pjepa.work import read_json, write_json
 
 SAMPLE = 65_536  # bytes read at the start, the middle and the end of a file
@@ -32,7 +34,7 @@ READ = {  # what each source reads, below its folder; other files do not matter 
     "egoprocel": (*BUNDLE, "split1.*", "annotations/**/*.csv"),
     "assembly101": (
         "coarse-annotations/**/*", "db_TSM_features/*/*.mdb", "*/data.mdb",
-        "TSM_features/*/*/features.npy",
+        "TSM_features/*/*/features.npy", "*/*.mp4", "videos/*/*.mp4", "recordings/*/*.mp4",
     ),
 }  # fmt: skip
 
@@ -55,13 +57,14 @@ def scanned_files(config: DataConfig, root: Path) -> list[str]:
         patterns = tuple(f"{config.mstcn.dataset}/{pattern}" for pattern in BUNDLE)
     if config.source == "archive":
         patterns = archive_files(config.archive)
+    suffixes = (*VIDEO_SUFFIXES, *SUFFIXES) if config.source == "folder" else ("",)
     found = {
         path.relative_to(folder).as_posix()
         for pattern in patterns
         for path in folder.glob(pattern)
-        if path.is_file() and not _hidden(path.relative_to(folder))
+        if path.is_file() and path.name.lower().endswith(suffixes)
     }
-    return sorted(found)
+    return sorted(name for name in found if not _hidden(Path(name)))
 
 
 def source_folder(config: DataConfig, root: Path) -> Path:

@@ -12,7 +12,8 @@ from pjepa import paths
 from pjepa.errors import InputError
 from pjepa.streams.store import StreamReader, read_labels
 from tests.pipeline.in_process import SMALL, merged, project, run_stages
-from tests.takes.bundles import write_bundle
+from tests.takes.assembly import SEQUENCES, SPANS, VIEW, write_annotations, write_lmdb
+from tests.takes.bundles import EGOPROCEL, STEPS, frame_labels, write_bundle, write_egoprocel
 from tests.takes.own_videos import write_own_videos
 
 MSTCN = {"data": {"source": "mstcn", "mstcn": {"dataset": "gtea"}}}
@@ -64,7 +65,13 @@ def test_own_videos_run_to_the_report_with_and_without_labels(
     text = (paths.REPORT / "report.md").read_text()
     for name in ("raw", "pjepa"):  # exported either way
         assert StreamReader(paths.representation(name) / "stream.parquet").takes == stream.takes
+    before = paths.STREAM.read_bytes(), paths.LABELS.read_bytes()
     if labelled:
+        edit_a_label(root / "own videos/labels.csv")
+        again = run_stages(["takes", "patches", "pooler", "tokens"])
+        assert "4 takes, 0 encoded now" in again  # a label encodes nothing
+        after = paths.STREAM.read_bytes(), paths.LABELS.read_bytes()
+        assert (after[0] == before[0], after[1] == before[1]) == (True, False)
         assert "splits drawn by group" in said
         assert set(metrics["linear"]) == {"raw", "segment_mean", "pjepa"}
     else:
@@ -72,6 +79,11 @@ def test_own_videos_run_to_the_report_with_and_without_labels(
         assert said.count("skipped, no take has labels") == 3
         assert "No probe was run: no take has labels" in text
     assert str(tmp_path) not in (paths.REPORT / "report.json").read_text()
+
+
+def edit_a_label(path: Path) -> None:
+    head, first, rest = path.read_text().split("\n", 2)
+    path.write_text("\n".join([head, first.rsplit(",", 1)[0] + ",stir", rest]))
 
 
 def test_unlabelled_takes_under_annotated_segments_are_an_error_that_helps(
@@ -83,3 +95,48 @@ def test_unlabelled_takes_under_annotated_segments_are_an_error_that_helps(
     project(tmp_path, monkeypatch, values)
     with pytest.raises(InputError, match=r"no annotated segments.*block_causal.*segments=found"):
         run_stages(["takes", "patches", "pooler", "tokens", "pretrain"])
+
+
+def stream_of(
+    root: Path, project_folder: Path, monkeypatch: pytest.MonkeyPatch, values: dict
+) -> StreamReader:
+    """The stream that the first stages make of a source."""
+    project(project_folder, monkeypatch, merged(SMALL, values), root)
+    run_stages(["takes", "patches", "pooler", "tokens"])
+    return StreamReader(paths.STREAM)
+
+
+def test_assembly101_from_lmdb_to_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = tmp_path / "root/assembly101"
+    write_annotations(base)
+    write_lmdb(base / "db_TSM_features" / VIEW)
+    values = {"data": {"source": "assembly101"}, "tokens": {"fps": 3.75}}
+    stream = stream_of(tmp_path / "root", tmp_path / "project", monkeypatch, values)
+    assert (stream.info.width, stream.info.source) == (2048, "TSM of Assembly101")
+    assert stream.info.provenance.train_labels
+    assert stream.info.provenance.lookahead_s == 0
+    for kind, (first, end) in SPANS.items():
+        take = stream.read(f"{kind}/{SEQUENCES[0]}/{VIEW}")
+        frames = np.arange(first, end, 8)
+        np.testing.assert_array_equal(take.features[:, 0], frames)
+        np.testing.assert_allclose(take.times, frames / 30)
+        middle = (first + end) // 2
+        np.testing.assert_array_equal(take.segment, frames >= middle)
+        labels = read_labels(paths.LABELS)[take.take_id]
+        np.testing.assert_array_equal(labels, np.where(frames >= middle, 2, 0))
+
+
+def test_egoprocel_tokens_keep_their_stamps_and_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_egoprocel(tmp_path / "root/egoprocel")
+    values = {"data": {"source": "egoprocel"}}
+    stream = stream_of(tmp_path / "root", tmp_path / "project", monkeypatch, values)
+    assert stream.info.provenance.lookahead_s == pytest.approx(3.2)
+    for number, name in enumerate(EGOPROCEL):
+        take, rows = stream.read(name), np.floor(np.arange(48) * 2.5).astype(int)
+        np.testing.assert_array_equal(take.features[:, 0], rows)
+        np.testing.assert_allclose(take.times, rows / 10)
+        truth = frame_labels(number, 120, STEPS)
+        expected = [STEPS.index(truth[row]) for row in rows]
+        assert read_labels(paths.LABELS)[name].tolist() == expected

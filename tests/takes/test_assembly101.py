@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import lmdb
 import numpy as np
 import pytest
 
@@ -15,47 +14,16 @@ from pjepa.streams.shipped import picked_rows
 from pjepa.takes.registry import open_source
 from pjepa.takes.shipped import read_shipped, shipped_shape
 from pjepa.takes.source import Source
-
-VIEW = "C10119_rgb"
-ACTIONS = ("attach wheel", "detach wheel", "inspect toy", "screw chassis")
-SEQUENCES = [
-    f"nusar-2021_action_both_90{k}-a0{k}_90{k}_user_id_2021-02-19_08373{k}" for k in range(3)
-]
-SPLITS = {"train": SEQUENCES[:1], "val": SEQUENCES[1:2], "test": SEQUENCES[2:]}
-FRAMES = 400  # of every recording, counted from 1
-SPANS = {"assembly": (21, 181), "disassembly": (201, 390)}  # first and end frame of the labels
-
-
-def row_of(number: int, frame: int) -> np.ndarray:
-    return np.full(2048, number * 1000 + frame, np.float32)
-
-
-def write_annotations(folder: Path) -> None:
-    coarse = folder / "coarse-annotations"
-    (coarse / "coarse_labels").mkdir(parents=True)
-    (coarse / "coarse_splits").mkdir()
-    lines = [f"{k},0,0,{name},verb,noun" for k, name in enumerate(ACTIONS)]
-    head = "action_id,verb_id,noun_id,action_cls,verb_cls,noun_cls"
-    (coarse / "actions.csv").write_text("\n".join([head, *lines]))
-    for split, sequences in SPLITS.items():
-        for kind, (first, end) in SPANS.items():
-            toy = "" if split == "test" else "\ta08\texcavator"
-            text = "\n".join(f"{kind}_{name}.txt\t1{toy}" for name in sequences)
-            (coarse / f"coarse_splits/{split}_coarse_{kind}.txt").write_text(text)
-            for name in sequences if split != "test" else []:
-                middle = (first + end) // 2
-                rows = [f"{first}\t{middle}\tattach wheel\t", f"{middle}\t{end}\tinspect toy\tx"]
-                (coarse / f"coarse_labels/{kind}_{name}.txt").write_text("\n".join(rows))
-
-
-def write_lmdb(folder: Path, lost: int | None = None, frames: int = FRAMES) -> None:
-    folder.mkdir(parents=True)
-    with lmdb.open(str(folder), map_size=1 << 26) as store, store.begin(write=True) as writer:
-        for number, name in enumerate(SEQUENCES):
-            for frame in range(1, frames + 1):
-                if frame != lost:
-                    key = f"{name}/{VIEW}/{VIEW}_{frame:010d}.jpg".encode()
-                    writer.put(key, row_of(number, frame).tobytes())
+from tests.takes.assembly import (
+    ACTIONS,
+    FRAMES,
+    SEQUENCES,
+    VIEW,
+    row_of,
+    write_annotations,
+    write_lmdb,
+)
+from tests.takes.own_videos import write_video
 
 
 def source(root: Path, **values: object) -> Source:
@@ -192,3 +160,19 @@ def test_something_else_than_an_environment(root: Path) -> None:
     (folder / "data.mdb").write_bytes(b"no lmdb" * 1000)
     with pytest.raises(InputError, match="not an LMDB environment"):
         source(root)
+
+
+def test_recordings_give_two_takes_over_the_whole_video(root: Path) -> None:
+    with pytest.raises(InputError, match=r"4 takes with no video of view C10119_rgb"):
+        source(root, assembly101={"input": "video"})
+    for name in SEQUENCES[:2]:
+        video = root / "assembly101/recordings" / name / f"{VIEW}.mp4"
+        write_video(video, ("cut", "stir", "wait"), part_s=4.0)
+    found = source(root, assembly101={"input": "video"})
+    assert found.features is None
+    one, two = found.videos[:2]
+    assert one.video == two.video == f"assembly101/recordings/{SEQUENCES[0]}/{VIEW}.mp4"
+    assert one.duration_s == pytest.approx(12.0)
+    assert "2 takes end with their video, before their labels" in found.notes[0]  # 390 > 361
+    starts = [s.start_s for s in found.segments if s.take_id == two.take_id]
+    assert starts[0] == pytest.approx(201 / 30)

@@ -120,11 +120,15 @@ def test_check_prints_a_table_and_ends_with_a_code(
     assert "source mstcn, tokens at 4 per second" in good.stdout
     stored = json.loads(Path("check.json").read_text())
     assert stored["table"][-1]["takes"] == "8"
+    assert "warning: data/sources/mstcn.json: no such file; run `pjepa data scan" in good.stdout
+    assert run("scan").exit_code == 0
+    assert "data/sources" not in run("check").stdout
     (tmp_path / "gtea/features/S1_Coffee_C1.npy").unlink()
     np.save(tmp_path / "gtea/features/S2_Coffee_C1.npy", np.zeros((9, 160), np.float32))
     bad = run("check")
     assert bad.exit_code == 1
     assert "error: 1 takes with no features: S1_Coffee_C1" in bad.stdout
+    assert "(and 1 more); run `pjepa data scan mstcn`" in bad.stdout
     assert "error: features of different widths: 8 (S1_Cheese_C1), 9 (S2_Coffee_C1)" in bad.stdout
 
 
@@ -132,6 +136,7 @@ def test_check_knows_the_demo_without_filming_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project(tmp_path, monkeypatch, {})
+    assert run("scan").exit_code == 0
     assert run("check").exit_code == 0
     assert not (tmp_path / "data/demo").exists()
 

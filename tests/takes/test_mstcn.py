@@ -72,6 +72,7 @@ def test_people_of_50salads_and_breakfast_are_groups(tmp_path: Path) -> None:
     write_bundle(tmp_path / "50salads", [f"rgb-0{k}-{n}" for k in (1, 2) for n in (1, 2)])
     found = source(tmp_path, mstcn={"dataset": "50salads"})
     assert [take["group"] for take in found.takes] == ["01", "01", "02", "02"]
+    assert {take["view"] for take in found.takes} == {"top"}
     assert found.features is not None
     assert found.features.lookahead_s == pytest.approx(10 / 30)
     names = ["P03_cam01_P03_cereals", "P03_stereo01_P03_cereals", "P04_webcam02_P04_milk"] * 1
@@ -147,6 +148,11 @@ def test_missing_takes_can_be_left_out_and_are_listed(gtea: Path) -> None:
 def test_features_of_another_rate_are_noticed(gtea: Path) -> None:
     np.save(gtea / "gtea/features/S2_Cheese_C1.npy", np.zeros((8, 80), np.float32))
     assert "differ by more than 2%" in " ".join(source(gtea, **GTEA_SET).notes)
+
+
+def test_arrays_that_are_turned_are_noticed(gtea: Path) -> None:
+    with pytest.raises(InputError, match=r"array \[8, 161\] beside 160 labels: time stands last"):
+        source(gtea, mstcn={"dataset": "gtea", "time_first": True})
 
 
 def test_pickles_are_never_loaded(gtea: Path) -> None:
