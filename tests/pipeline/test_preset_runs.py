@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -21,6 +22,7 @@ from tests.pipeline.in_process import SMALL, merged, project, run_stages
 from tests.takes.archives import WIDTH, write_archive, write_release
 from tests.takes.bundles import write_bundle
 from tests.takes.own_videos import write_video
+from tests.takes.test_egoexo4d import take as take_facts
 
 PRESETS = Path(__file__).resolve().parents[2] / "presets"
 NOT_DATA = {"demo", "fact-official", "ltcontext-official"}  # no data set of their own
@@ -55,22 +57,63 @@ def write_data(values: dict[str, Any], root: Path) -> None:
         for split in ("train", "test"):
             text = (root / f"egoprocel/splits/{split}.split1.bundle").read_text()
             (root / f"egoprocel/split1.{split}").write_text(text.replace(".txt", ""))
+    elif data["source"] == "assembly101":
+        write_recordings(root / "assembly101")
+    elif data["source"] == "egoexo4d":
+        write_keysteps(root / "egoexo4d")
     else:
-        write_labelled_videos(root / "assembly101_videos")
+        raise AssertionError(f"no miniature of {data['source']}")
 
 
-def write_labelled_videos(folder: Path) -> None:
-    lines = ["video,start,end,label,split,recording"]
-    orders = [("cut", "stir", "wait"), ("stir", "wait", "cut"), ("wait", "cut", "stir")]
+def write_recordings(folder: Path) -> None:
+    """Videos and coarse annotations of Assembly101: 30 fps frame numbers, two takes a recording."""
+    coarse = folder / "coarse-annotations"
+    for part in ("coarse_labels", "coarse_splits"):
+        (coarse / part).mkdir(parents=True)
+    steps = ("cut", "stir", "wait")
+    actions = [f"{n},{n},0,{step},{step},thing" for n, step in enumerate(steps)]
+    header = "action_id,verb_id,noun_id,action_cls,verb_cls,noun_cls"
+    (coarse / "actions.csv").write_text("\n".join([header, *actions]))
+    listed: dict[tuple[str, str], list[str]] = {}
+    for number in range(5):
+        name, split = f"rec{number}", "train" if number < 3 else "val"
+        order = tuple(np.roll(steps, number))
+        write_video(folder / "recordings" / name / "C10119_rgb.mp4", order * 2, part_s=1.0)
+        for kind, start in (("assembly", 1), ("disassembly", 91)):
+            file = f"{kind}_{name}.txt"
+            lines = [f"{start + 30 * k}\t{start + 30 * k + 30}\t{s}\t" for k, s in enumerate(order)]
+            (coarse / "coarse_labels" / file).write_text("\n".join(lines))
+            listed.setdefault((split, kind), []).append(f"{file}\t0\tt{number}\ttoy {number}")
+    for (split, kind), lines in listed.items():
+        (coarse / "coarse_splits" / f"{split}_coarse_{kind}.txt").write_text("\n".join(lines))
+
+
+def write_keysteps(folder: Path) -> None:
+    """Ego-Exo4D's takes.json, keystep files and ego videos: seven takes of three keysteps."""
+    benchmark = folder / "annotations/keystep_benchmark"
+    benchmark.mkdir(parents=True)
+    steps, takes = ("cut", "stir", "wait"), []
+    segments: dict[str, list[dict[str, Any]]] = {"train": [], "val": []}
     for number in range(7):
-        order = orders[number % 3]
-        write_video(folder / f"r{number}.mp4", order)
-        split = "train" if number < 5 else "val"
-        lines += [
-            f"r{number}.mp4,{2 * k},{2 * k + 2},{step},{split},r{number}"
+        order = tuple(np.roll(steps, number))
+        facts = take_facts(f"uni_cooking_{number:02d}_1")
+        takes.append(facts | {"participant_uid": number, "duration_sec": 6.0})
+        videos = folder / "takes" / facts["take_name"] / "frame_aligned_videos"
+        write_video(videos / "aria01_214-1.mp4", order)
+        segments["train" if number < 5 else "val"] += [
+            {
+                "take_uid": facts["take_uid"], "take_name": facts["take_name"],
+                "start_time": 2.0 * k, "end_time": 2.0 * k + 2, "label_id": steps.index(step),
+                "step_unique_id": 10 + steps.index(step), "step_name": step,
+            }
             for k, step in enumerate(order)
-        ]
-    (folder / "labels.csv").write_text("\n".join(lines))
+        ]  # fmt: skip
+    (folder / "takes.json").write_text(json.dumps(takes))
+    for split, part in segments.items():
+        (benchmark / f"keystep_segment_{split}.json").write_text(json.dumps({"segments": part}))
+    rows = [f"{n},{10 + n},{step},Cooking" for n, step in enumerate(steps)]
+    header = "label_id,step_unique_id,step_name,scenario_name"
+    (benchmark / "label_mapping.csv").write_text("\n".join([header, *rows]))
 
 
 def miniature(name: str, root: Path) -> dict[str, Any]:
