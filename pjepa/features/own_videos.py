@@ -33,14 +33,11 @@ from pjepa.errors import InputError
 from pjepa.progress import say
 from pjepa.streams.schema import Provenance, StreamInfo
 from pjepa.streams.store import StreamWriter, Take
+from pjepa.takes.videos import VIDEO_SUFFIXES, video_files
 from pjepa.video.index import header_seconds
 from pjepa.video.sampling import token_times
 from pjepa.work import read_json, whole_file, write_json
 
-SUFFIXES = {
-    ".3gp", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts",
-    ".ogv", ".ts", ".webm", ".wmv",
-}  # fmt: skip
 WORK = ".pjepa"  # what is not finished, inside the output folder
 Format = Literal["npy", "npy-dt", "safetensors", "parquet"]
 ENDINGS = {"npy": ".npy", "npy-dt": ".npy", "safetensors": ".safetensors", "parquet": ".parquet"}
@@ -74,13 +71,10 @@ def own_videos(inputs: list[Path]) -> list[OwnVideo]:
     found = []
     for given in inputs:
         if given.is_dir():
-            inside = sorted(p for p in given.rglob("*") if p.suffix.lower() in SUFFIXES)
-            visible = [p for p in inside if not _hidden(p.relative_to(given))]
-            if not visible:
-                raise InputError(
-                    f"{given}: no videos in this folder ({', '.join(sorted(SUFFIXES))})"
-                )
-            found += [(path, path.relative_to(given)) for path in visible]
+            inside = [Path(name) for name in video_files(given)]
+            if not inside:
+                raise InputError(f"{given}: no videos in this folder ({', '.join(VIDEO_SUFFIXES)})")
+            found += [(given / place, place) for place in inside]
         else:
             found.append((given, Path(given.name)))
     unique = {path.resolve(): (path, place) for path, place in found}
@@ -98,10 +92,6 @@ def own_videos(inputs: list[Path]) -> list[OwnVideo]:
             f"{' and '.join(both)} have one name; extract them into folders of their own"
         )
     return named
-
-
-def _hidden(place: Path) -> bool:
-    return any(part.startswith(".") for part in place.parts)
 
 
 def extract_own(

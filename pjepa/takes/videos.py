@@ -11,7 +11,10 @@ from pjepa.errors import InputError
 from pjepa.progress import track
 from pjepa.video.reader import frame_index
 
-VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".mts")
+VIDEO_SUFFIXES = (
+    ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".mts", ".m2ts",
+    ".3gp", ".flv", ".ogv", ".wmv",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
