@@ -104,6 +104,7 @@ PAPER: dict[str, tuple[PaperRow, ...]] = {
     "release-egoprocel-fact": STREAMING,
     "release-eval-egoprocel-fact": STREAMING,
     "egoexo4d": KEYSTEPS,
+    "egoexo4d-literal": KEYSTEPS,
 }
 # What the authors' file names say of an encoder: accuracy twice (or with and without background),
 # edit and the three F1, each 0 to 1, added up; a linear or two-head probe, best epoch of the split.

@@ -33,6 +33,7 @@ STAGES = (
 SMALL: dict[str, Any] = {  # sizes only: what a stage does is not changed
     "patches": {
         "backbone": "vjepa2_1_vit_tiny",
+        "checkpoint": "random",
         "frames_per_window": 16,
         "crop": 32,
         "grid": 1,

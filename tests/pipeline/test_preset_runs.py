@@ -30,6 +30,7 @@ NAMES = [name for name in preset_names(PRESETS) if name not in NOT_DATA]
 ONCE = {"epochs": 1, "milestones": [1]}
 TEMPORAL = {"stages": 2, "layers": 2, "width": 8, "window": 4, "stride": 4, **ONCE}
 TINY: dict[str, Any] = {
+    "pooler": {"depth": 2, "heads": 2, "epochs": 1, "workers": 1, "threads": 1},
     "pjepa": {"mlp_ratio": 2.0},
     "probe": {
         "common": {"streaming": ["segments"]},
