@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from pjepa import paths
+from pjepa.backbones.store import skipped_takes
 from pjepa.errors import InputError
 from pjepa.streams.store import StreamReader, read_labels
-from tests.pipeline.in_process import SMALL, merged, project, run_stages
+from pjepa.takes.manifest import read_videos
+from tests.pipeline.in_process import SMALL, STAGES, merged, project, run_stages
 from tests.takes.assembly import SEQUENCES, SPANS, VIEW, write_annotations, write_lmdb
 from tests.takes.bundles import EGOPROCEL, STEPS, frame_labels, write_bundle, write_egoprocel
-from tests.takes.own_videos import write_own_videos
+from tests.takes.own_videos import write_own_videos, write_video
 
 MSTCN = {"data": {"source": "mstcn", "mstcn": {"dataset": "gtea"}}}
 
@@ -79,6 +81,30 @@ def test_own_videos_run_to_the_report_with_and_without_labels(
         assert said.count("skipped, no take has labels") == 3
         assert "No probe was run: no take has labels" in text
     assert str(tmp_path) not in (paths.REPORT / "report.json").read_text()
+
+
+@pytest.mark.parametrize("kind", ["mean", "action"])
+def test_a_take_that_cannot_be_decoded_is_left_out_by_every_later_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    own = tmp_path / "root" / "own videos"
+    write_own_videos(own)
+    for extra in ("f", "g"):
+        write_video(own / f"{extra}.mp4", ("cut", "stir", "wait"))
+        with (own / "labels.csv").open("a") as labels:
+            labels.write(f"\n{extra},0,2,cut\n{extra},2,4,stir\n{extra},4,6,wait")
+    pooler = {"kind": kind, "window": 8, "depth": 1, "heads": 2, "epochs": 1, "scope": "take"}
+    values = merged(SMALL, FOLDER, {"patches": {"on_error": "skip"}, "pooler": pooler})
+    project(tmp_path / "project", monkeypatch, values, tmp_path / "root")
+    run_stages(["takes"])
+    bad = next(row for row in read_videos(paths.VIDEOS_TABLE) if row.take_id == "f").path
+    bad.write_bytes(bad.read_bytes()[: bad.stat().st_size // 2])  # after the tables were made
+    said = run_stages([name for name in STAGES if name != "takes"])
+    assert list(skipped_takes(paths.PATCHES)) == ["f"]
+    assert "tokens: 1 takes without patches left out: f" in said
+    for stream in (paths.STREAM, paths.representation("pjepa") / "stream.parquet"):
+        assert StreamReader(stream).takes == ["a b", "d", "deep/c", "e", "g"]
+    assert set(json.loads(paths.METRICS.read_text())["linear"]) == {"raw", "segment_mean", "pjepa"}
 
 
 def edit_a_label(path: Path) -> None:
