@@ -16,6 +16,7 @@ const visible = new IntersectionObserver((entries) => entries.forEach((entry) =>
   if (entry.isIntersecting && !entry.target.painted) { entry.target.painted = true; entry.target.repaint(); }
 }), { rootMargin: "400px" });
 redraws.push(() => repaints.forEach((node) => { node.painted = node.seen; if (node.seen) node.repaint(); }));
+addEventListener("beforeprint", () => repaints.forEach((node) => { if (!node.painted) { node.painted = true; node.repaint(); } }));
 
 function drawTrack(canvas, runs, take, marked) {
   paint(canvas, (context, width, height) => {
