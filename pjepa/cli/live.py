@@ -30,7 +30,12 @@ class Format(StrEnum):
 
 ModelFolder = Annotated[Path, typer.Option(help="The folder with pooler/ and pjepa/.")]
 ProbeFolder = Annotated[
-    Path, typer.Option("--probe", help="A cell, results/probe/PROBE-REPRESENTATION.")
+    Path | None,
+    typer.Option(
+        "--probe",
+        help="A cell, results/probe/PROBE-REPRESENTATION; by default attentive-pjepa, or "
+        "linear-pjepa where that was not run.",
+    ),
 ]
 SegmentRule = Annotated[
     Segments, typer.Option(help="Segments: the encoder's own, found by change, or fixed.")
@@ -43,14 +48,14 @@ Training = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the models; all by default.")]
-ATTENTIVE = paths.cell("attentive", "pjepa")
+USUAL = (paths.cell("attentive", "pjepa"), paths.cell("linear", "pjepa"))
 
 
 @app.command()
 def stream(
     source: Annotated[str, typer.Argument(help="A video file, or - for a pipe of video.")],
     model: ModelFolder = paths.ENCODER.parent,
-    probe: ProbeFolder = ATTENTIVE,
+    probe: ProbeFolder = None,
     jsonl: Annotated[
         Path | None, typer.Option(help="Write one JSON line per decided step to this file.")
     ] = None,
@@ -96,8 +101,8 @@ def stream(
         _check_file(source)
         models = load_models(
             Wanted(
-                model, probe, window, as_trained, segments.value, segment_tokens, training,
-                paths.TAKES_TABLE, device,
+                model, probe or usual_cell(), window, as_trained, segments.value,
+                segment_tokens, training, paths.TAKES_TABLE, device,
             )
         )  # fmt: skip
         live = source == PIPE if live is None else live
@@ -115,7 +120,7 @@ def predict(
     videos: Annotated[list[Path], typer.Argument(metavar="VIDEO", help="Video files.")],
     out: Annotated[Path, typer.Option(help="The folder to write.")],
     model: ModelFolder = paths.ENCODER.parent,
-    probe: ProbeFolder = ATTENTIVE,
+    probe: ProbeFolder = None,
     formats: Annotated[
         list[Format] | None, typer.Option("--format", help="Also write; may be repeated.")
     ] = None,
@@ -136,7 +141,7 @@ def predict(
             _check_file(str(video))
         models = load_models(
             Wanted(
-                model, probe, None, True, segments.value, segment_tokens, training,
+                model, probe or usual_cell(), None, True, segments.value, segment_tokens, training,
                 paths.TAKES_TABLE, device,
             )
         )  # fmt: skip
@@ -174,3 +179,8 @@ def _say_end(found: dict[str, Any]) -> None:
         times = ", ".join(f"{name} {1e3 * value:.0f} ms" for name, value in row.items())
         parts.append(f"{kind} latency {times}")
     typer.echo("; ".join(parts), err=True)
+
+
+def usual_cell() -> Path:
+    """The first of the usual cells that has a fitted probe; the paper's if there is none."""
+    return next((cell for cell in USUAL if (cell / "model").is_dir()), USUAL[0])
