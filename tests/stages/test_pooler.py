@@ -6,10 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,6 +32,7 @@ from pjepa.takes.manifest import (
 )
 from pjepa.work import write_json
 from stages import pooler, tokens
+from tests.stages.killed import run_killed, run_through
 from tests.training.pooler.world import CLASSES, FPS, INFO, World
 
 ROOT = Path(__file__).parents[2]
@@ -258,33 +256,8 @@ def rewrite_rate(file: Path, info: dict[str, Any]) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="kills a process by signal")
 def test_killed_and_repeated_it_ends_in_the_same_bytes(world: World) -> None:
     set_params(folds=2, epochs=12, patience=12)
-
-    def start() -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "DVC_ROOT": "."}
-        return subprocess.Popen(
-            [sys.executable, "-m", "stages.pooler"], env=environment, stderr=subprocess.PIPE
-        )
-
-    process = start()
-    _, errors = process.communicate()
-    assert process.returncode == 0, errors.decode()
+    run_through("pooler")
     expected = outputs()
     clear()
-    kills = 0
-    while True:
-        process = start()
-        known = {p: p.stat().st_mtime_ns for p in Path(".dvc/tmp/pjepa").rglob("*.pt")}
-        while process.poll() is None:
-            now = {p: p.stat().st_mtime_ns for p in Path(".dvc/tmp/pjepa").rglob("*.pt")}
-            if now and now != known and kills < 3:
-                process.send_signal(signal.SIGKILL)
-                kills += 1
-                clear()
-                break
-            time.sleep(0.05)
-        process.wait()
-        if process.returncode == 0:
-            break
-        assert process.returncode == -signal.SIGKILL
-    assert kills >= 1
+    assert run_killed("pooler", "*.pt", clear) >= 1
     assert outputs() == expected

@@ -3,10 +3,7 @@
 import hashlib
 import os
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +18,8 @@ from pjepa.streams.schema import StreamInfo
 from pjepa.streams.segments import token_offsets
 from pjepa.streams.store import StreamWriter, Take
 from pjepa.takes.manifest import TAKES, write_table
+from tests.stages.killed import run_killed, run_through, started
 
-ROOT = Path(__file__).parents[2]
 PRESET = {
     "pjepa": {
         "width": 64, "heads": 2, "predictor_heads": 2, "epochs": 60, "milestones": [50],
@@ -61,13 +58,6 @@ def set_params(**changes):
     )
 
 
-def start():
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DVC_ROOT": "."}
-    return subprocess.Popen(
-        [sys.executable, "-m", "stages.pretrain"], env=environment, stderr=subprocess.PIPE
-    )
-
-
 def outputs():
     files = [p for d in ("models/snapshots", "results/pretrain") for p in Path(d).rglob("*")]
     return {p: hashlib.sha256(p.read_bytes()).hexdigest() for p in files if p.is_file()}
@@ -81,30 +71,12 @@ def clear():
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="kills a process by signal")
 def test_killed_and_repeated_it_ends_in_the_same_bytes(project):
-    process = start()
-    _, errors = process.communicate()
-    assert process.returncode == 0, errors.decode()
+    run_through("pretrain")
     expected = outputs()
     assert len(expected) > 8
     assert not list(Path(".dvc/tmp/pjepa/pretrain").glob("*/state.pt"))
     clear()
-    kills = 0
-    while True:
-        process = start()
-        known = {p: p.stat().st_mtime_ns for p in Path(".dvc/tmp/pjepa").rglob("state.pt")}
-        while process.poll() is None:
-            now = {p: p.stat().st_mtime_ns for p in Path(".dvc/tmp/pjepa").rglob("state.pt")}
-            if now and now != known and kills < 3:
-                process.send_signal(signal.SIGKILL)
-                kills += 1
-                clear()  # DVC removes outs before it runs a stage again
-                break
-            time.sleep(0.05)
-        process.wait()
-        if process.returncode == 0:
-            break
-        assert process.returncode == -signal.SIGKILL
-    assert kills >= 1
+    assert run_killed("pretrain", "state.pt", clear) >= 1
     assert outputs() == expected
 
 
@@ -117,7 +89,7 @@ def test_two_processes_train_what_one_does(project):
             processes=processes, epochs=4, milestones=[3], snapshot_every=4, accumulate=2,
             dropout=0.0, batch_tokens=200,
         )  # fmt: skip
-        process = start()
+        process = started("pretrain")
         _, errors = process.communicate()
         assert process.returncode == 0, errors.decode()
         curve = pd.read_csv("results/pretrain/plots/metrics/loss.tsv", sep="\t")["loss"]
@@ -135,7 +107,7 @@ def test_two_processes_train_what_one_does(project):
 @pytest.mark.slow
 def test_a_failing_rank_is_one_line(project):
     set_params(processes=2, init_from="nowhere/at-all", epochs=0)
-    process = start()
+    process = started("pretrain")
     _, errors = process.communicate()
     assert process.returncode == 1
     assert b"nowhere/at-all: neither a folder" in errors
