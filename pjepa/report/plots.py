@@ -24,7 +24,7 @@ def write_plots(
 ) -> None:
     """Writes probe.csv, progress.csv and confusion.csv; what there is no data for has no rows."""
     write_rows(folder / "probe.csv", ["epoch", "score"], selection_rows(selection))
-    write_rows(folder / "progress.csv", ["time", *profiles], progress_rows(profiles))
+    write_rows(folder / "progress.csv", ["relative_time", *profiles], progress_rows(profiles))
     rows = [] if predictions is None else confusion_rows(predictions, classes)
     write_rows(folder / "confusion.csv", ["actual", "predicted"], rows)
 

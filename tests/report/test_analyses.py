@@ -18,10 +18,10 @@ from pjepa.report.analyses_markdown import diagnostics_markdown, trajectory_mark
 from pjepa.report.confusable import ClassPair, Zoom, chosen_pair, class_pairs, shown_take
 from pjepa.report.gains import class_gains
 from pjepa.report.maps import sampled_takes, tsne
-from pjepa.report.plots import confusion_rows, plot_name, selection_rows
+from pjepa.report.plots import confusion_rows, plot_name, selection_rows, write_plots
 from pjepa.report.predictions import TakePrediction, read_predictions
 from pjepa.report.results import read_results
-from pjepa.report.trajectories import PAPER, progress_profile, read_walks
+from pjepa.report.trajectories import PAPER, Profile, progress_profile, read_walks
 from pjepa.streams.store import StreamReader
 from pjepa.takes.manifest import Classes, read_classes
 from stages.report import streams
@@ -186,3 +186,12 @@ def test_written_tables_can_be_read(project: Path, tmp_path: Path) -> None:
     write_rows(tmp_path / "a.csv", ["x"], [["a,b\n"], ['"']])
     with (tmp_path / "a.csv").open(newline="") as file:
         assert list(csv.reader(file)) == [["x"], ["a,b\n"], ['"']]
+
+
+def test_a_representation_named_time_does_not_hide_the_axis_of_progress(tmp_path: Path) -> None:
+    profiles = {name: Profile([0.2, 0.9], [0, 0], [1, 1], 3) for name in ("raw", "time", "pjepa")}
+    write_plots(tmp_path, tmp_path / "none.json", profiles, None, Classes(("a",), None))
+    with (tmp_path / "progress.csv").open() as file:
+        header, first, _ = csv.reader(file)
+    assert header == ["relative_time", "raw", "time", "pjepa"]
+    assert first == ["0.25", "0.2", "0.2", "0.2"]
