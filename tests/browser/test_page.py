@@ -32,9 +32,16 @@ class Opened:
         return self.page.locator(selector).first.inner_text()
 
     def track(self, place: int) -> Any:
-        found = self.page.locator("#timelines .track:not(.axis) canvas").nth(place)
-        found.scroll_into_view_if_needed()
-        return found
+        return self.painted(self.page.locator("#timelines .track:not(.axis) canvas").nth(place))
+
+    def painted(self, canvas: Any) -> Any:
+        """The canvas in view and drawn: timelines are painted a moment after they come close."""
+        canvas.scroll_into_view_if_needed()
+        self.page.wait_for_function("(c) => c.painted", arg=canvas.element_handle())
+        return canvas
+
+    def picture(self, place: int) -> str:
+        return str(self.track(place).evaluate("(c) => c.toDataURL()"))
 
 
 @pytest.fixture
@@ -45,9 +52,9 @@ def opened(browser: Any, report: Path) -> Iterator[Opened]:
 
 
 def test_loads_without_a_word_and_without_the_internet(opened: Opened, report: Path) -> None:
-    for place in range(0, opened.page.evaluate("document.body.scrollHeight"), 600):
-        opened.page.evaluate(f"scrollTo(0, {place})")
-        opened.page.wait_for_timeout(20)
+    lazy = opened.page.locator("#timelines .track canvas")
+    for place in range(lazy.count()):
+        opened.painted(lazy.nth(place))
     assert opened.complaints == []
     files = [url for url in opened.requests if not url.startswith("data:")]
     assert files == [report.as_uri()]
@@ -138,13 +145,11 @@ def test_the_keyboard_reaches_everything(opened: Opened) -> None:
 
 
 def test_the_legend_highlights_and_the_order_changes(opened: Opened) -> None:
-    picture = "(c) => c.toDataURL()"
-    before = opened.track(0).evaluate(picture)
+    before = opened.picture(0)
     opened.page.locator(".legend button").nth(1).click()
-    opened.page.wait_for_timeout(50)
-    assert opened.track(0).evaluate(picture) != before
+    assert opened.picture(0) != before
     opened.page.get_by_text("Show all classes").click()
-    assert opened.track(0).evaluate(picture) == before
+    assert opened.picture(0) == before
     first = opened.text("#timelines .take h4")
     opened.page.locator("#timelines select").select_option("worst")
     assert opened.text("#timelines .take h4") != first
