@@ -25,26 +25,31 @@ GAIN = "pjepa - raw"
 
 
 def experiment_report(seed: int, order: str, pooler: str) -> dict[str, Any]:
-    """report.json of one experiment, run if need be."""
+    """report.json of one experiment; stages that ran before come from the run-cache."""
     name = f"proof-{pooler}-{order}-{seed}"
     say(f"proof: {name}")
+    if found_revision(name):  # DVC does not write over a name, and its --force runs every stage
+        subprocess.run([sys.executable, "-m", "dvc", "exp", "remove", "--quiet", name], check=True)
     command = [
-        sys.executable, "-m", "dvc", "exp", "run", "--temp", "--force", "--name", name,
+        sys.executable, "-m", "dvc", "exp", "run", "--temp", "--name", name,
         "-S", f"data.seed={seed}", "-S", f"data.order={order}", "-S", f"pooler.kind={pooler}",
     ]  # fmt: skip
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return dict(json.loads(dvc.api.read("results/report/report.json", rev=revision(name))))
-
-
-def revision(name: str) -> str:
-    """The commit of an experiment."""
-    found = subprocess.run(
-        ["git", "for-each-ref", "--format=%(objectname)", f"refs/exps/**/{name}"],
-        check=True, capture_output=True, text=True,
-    ).stdout.split()  # fmt: skip
-    if not found:
+    revision = found_revision(name)
+    if not revision:
         raise SystemExit(f"error: no experiment {name}; see the messages above")
-    return found[-1]
+    return dict(json.loads(dvc.api.read("results/report/report.json", rev=revision)))
+
+
+def found_revision(name: str) -> str:
+    """The commit of an experiment that starts from HEAD, or nothing."""
+    head = _git("rev-parse", "HEAD")
+    return _git("for-each-ref", "--format=%(objectname)", f"refs/exps/{head[:2]}/{head[2:]}/{name}")
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def claim_rows(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
