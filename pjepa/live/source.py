@@ -19,7 +19,7 @@ import numpy as np
 from torch import Tensor
 
 from pjepa.errors import InputError
-from pjepa.video.reader import Frames, upright
+from pjepa.video.reader import Frames, Upright
 from pjepa.video.sampling import TIME_TOLERANCE, token_count
 
 PIPE = "-"
@@ -185,6 +185,7 @@ class _Cutter:
         self.grid, self.prepare, self.hand_over = grid, prepare, hand_over
         self.next, self.first, self.shift = 0, start * grid.tubelet, shift  # places on the grid
         self.pictures: list[Frames] = []
+        self.upright = Upright()
 
     def show(self, frame: Any, until: float = np.inf, steps: int | None = None) -> None:
         """`frame` is displayed until then, or until the end of a take of so many steps."""
@@ -192,7 +193,7 @@ class _Cutter:
         picture: Frames | None = None
         while self.next < last and self.next / self.grid.fps + TIME_TOLERANCE < until:
             if self.next >= self.first:
-                picture = upright(frame) if picture is None else picture
+                picture = self.upright(frame) if picture is None else picture
                 self.pictures.append(picture)
             self.next += 1
             if len(self.pictures) == self.grid.hop * self.grid.tubelet:

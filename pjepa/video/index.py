@@ -113,14 +113,19 @@ def _video_info(
     span = float(times[-1])
     nominal = float(stream.average_rate or stream.guessed_rate or 1)
     fps = (len(times) - 1) / span if span > 0 else nominal
-    turned = first.rotation % 180 != 0
-    width, height = (first.height, first.width) if turned else (first.width, first.height)
+    height, width = displayed_size(first)
     promised = _tagged_seconds(stream.metadata.get("DURATION", ""))
     if span + 1 / fps < promised - float(ticks[0] * (stream.time_base or 1)) - CUT_OFF_S:
         raise InputError(
             f"{path}: is cut off, {span + 1 / fps:.1f} of {promised:.1f} s are there; {AGAIN}"
         )
     return VideoInfo(fps, span + 1 / fps, width, height, times)
+
+
+def displayed_size(frame: av.VideoFrame) -> tuple[int, int]:
+    """(height, width) of the upright picture."""
+    size = frame.height, frame.width
+    return size if frame.rotation % 180 == 0 else size[::-1]
 
 
 def _tagged_seconds(tag: str) -> float:

@@ -85,35 +85,43 @@ def bilinear_taps(size: int, new_size: int, start: int, count: int, clamp: bool)
     )
 
 
-def weighted_lines(
-    image: NDArray[Any], lines: NDArray[np.int64], weights: NDArray[np.int32], axis: int
-) -> NDArray[np.int32]:
-    """The chosen lines of an image along `axis`, each times its weight."""
-    picked = np.take(image, lines, axis=axis).astype(np.int32, copy=False)
-    picked *= weights.reshape(-1, *[1] * (image.ndim - 1 - axis))
-    return picked
-
-
 def resized_crop_cv2(frames: Uint8, geometry: Geometry) -> Uint8:
     """uint8 [T, crop, crop, 3] as cv2 INTER_LINEAR, then cropping; only the crop is computed.
 
-    numpy, in place: several times faster here than torch's integer indexing.
+    numpy, frame by frame: each then stays in the cache. Channels are columns of their own, because
+    single bytes are gathered faster than groups of three.
     """
-    x = bilinear_taps(frames.shape[2], geometry.width, geometry.left, geometry.crop, clamp=True)
-    y = bilinear_taps(frames.shape[1], geometry.height, geometry.top, geometry.crop, clamp=False)
-    offset = int(y.first[0])
-    rows = frames[:, offset : int(y.second[-1]) + 1]
-    across = weighted_lines(rows, x.first, x.first_weight, 2)  # [T, rows, crop, 3]
-    across += weighted_lines(rows, x.second, x.second_weight, 2)
-    across >>= 4
-    upper = weighted_lines(across, y.first - offset, y.first_weight, 1)  # [T, crop, crop, 3]
-    upper >>= 16
-    lower = weighted_lines(across, y.second - offset, y.second_weight, 1)
-    lower >>= 16
-    upper += lower
-    upper += 2
-    upper >>= 2
-    return upper.astype(np.uint8)
+    count, height, width, _ = frames.shape
+    crop = geometry.crop
+    x = bilinear_taps(width, geometry.width, geometry.left, crop, clamp=True)
+    y = bilinear_taps(height, geometry.height, geometry.top, crop, clamp=False)
+    columns = [(3 * line[:, None] + np.arange(3)).reshape(-1) for line in (x.first, x.second)]
+    across = [np.repeat(weight, 3) for weight in (x.first_weight, x.second_weight)]
+    used, place = np.unique(np.concatenate([y.first, y.second]), return_inverse=True)
+    lines = place[:crop], place[crop:]  # among the rows used
+    down = y.first_weight[:, None], y.second_weight[:, None]
+    found = np.empty((count, crop, 3 * crop), np.uint8)
+    for picture, target in zip(frames.reshape(count, height, 3 * width), found, strict=True):
+        rows = picture[used]
+        mixed = _weighted(np.take(rows, columns[0], axis=1), across[0])  # [rows, 3 * crop]
+        mixed += _weighted(np.take(rows, columns[1], axis=1), across[1])
+        mixed >>= 4
+        upper = _weighted(mixed[lines[0]], down[0])  # [crop, 3 * crop]
+        upper >>= 16
+        lower = _weighted(mixed[lines[1]], down[1])
+        lower >>= 16
+        upper += lower
+        upper += 2
+        upper >>= 2
+        target[:] = upper
+    return found.reshape(count, crop, crop, 3)
+
+
+def _weighted(image: NDArray[Any], weights: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The image times its weights; an int32 image is changed in place."""
+    product = image.astype(np.int32, copy=False)
+    product *= weights
+    return product
 
 
 def resized_crop_antialias(frames: Uint8, geometry: Geometry) -> Uint8:

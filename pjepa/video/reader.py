@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 import av
 import numpy as np
+from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
 from pjepa.errors import InputError
@@ -19,6 +20,7 @@ from pjepa.video.index import (
     Times,
     VideoInfo,
     damaged,
+    displayed_size,
     frame_index,
     unreadable,
     video_stream,
@@ -129,16 +131,20 @@ class DecordReader(_Closing):
 
 
 class PyavReader(_Closing):
-    """Frames through PyAV: decodes forward, seeks only backwards or far ahead."""
+    """Frames through PyAV: decodes forward, seeks only backwards or far ahead.
+
+    One thread, and few steps of Python per frame: the encoder shares the interpreter. Frames that
+    nobody asked for and no other frame refers to are not decoded.
+    """
 
     def __init__(self, path: Path, index: FrameIndex) -> None:
         self.path, self.index = path, index
         self._ticks, self.info = index.ticks, index.info
-        self._container = av.open(str(path))
-        self._stream = video_stream(self._container, path)
-        self._stream.thread_type = "SLICE"
-        self._next = self._container.decode(self._stream)
-        self._decoded = -1  # index of the last decoded frame
+        self._upright = Upright(self.info.height, self.info.width)
+        self._wanted: set[int] = set()  # stamps of the frames asked for
+        self._until = int(self._ticks[0])  # what will be asked for from here on is not known yet
+        self._skips = True
+        self._open()
 
     def __enter__(self) -> "PyavReader":
         return self
@@ -146,41 +152,101 @@ class PyavReader(_Closing):
     def frames(self, times_s: Times) -> Frames:
         """The frames displayed at those times, uint8 [T, H, W, 3]."""
         wanted, back = np.unique(frame_indices(times_s, self.info.times_s), return_inverse=True)
-        try:
-            pictures = list(self._decode(wanted))
-            if len(pictures) < len(wanted):  # sought past a frame: its key frame lies further back
-                self._seek(0)
-                pictures = list(self._decode(wanted, seek=False))
-        except av.FFmpegError:
-            raise damaged(self.path, self.index, "pyav") from None
-        if len(pictures) < len(wanted):
-            raise damaged(self.path, self.index, "pyav")
-        return np.stack(pictures)[back]
+        found = np.empty((len(wanted), self.info.height, self.info.width, 3), np.uint8)
+        entries = self._entries(int(wanted[0]))
+        while entries:
+            entry = entries.pop(0)
+            self._enter(entry)
+            try:
+                if self._read(wanted, found) == len(wanted):
+                    return found if len(back) == len(wanted) else found[back]
+            except (av.FFmpegError, _DamageError):
+                del entries[:-1]  # only from the start on it is certain
+            self._skips = False
+        raise damaged(self.path, self.index, "pyav")
 
-    def _seek(self, number: int) -> None:
-        self._container.seek(int(self._ticks[number]), stream=self._stream)
-        self._next = self._container.decode(self._stream)
+    def _entries(self, first: int) -> list[int]:
+        """Frames to start decoding at until `first` comes out: -1 is here, the last is the start.
 
-    def _decode(self, wanted: NDArray[np.int64], seek: bool = True) -> Iterator[Frames]:
-        """Upright pictures of the wanted frames (increasing indices), as far as there are any."""
-        far = wanted[0] <= self._decoded or wanted[0] > self._decoded + SEEK_AHEAD
-        if seek and far:
-            self._seek(wanted[0])
-        remaining = iter(wanted.tolist())
-        target = next(remaining, None)
-        while target is not None and (frame := next(self._next, None)) is not None:
-            self._decoded = int(np.searchsorted(self._ticks, frame.pts or 0))
-            if self._decoded > target:
-                return
-            if self._decoded == target:
-                yield upright(frame)
-                target = next(remaining, None)
+        A seek may end behind the frame, or in a group of frames that refers to the one before.
+        """
+        near = self._decoded < first <= self._decoded + SEEK_AHEAD
+        return [-1 if near else first, *([first - SEEK_AHEAD] if first > SEEK_AHEAD else []), 0]
+
+    def _enter(self, number: int) -> None:
+        if number == 0:  # not every container can seek there
+            self._container.close()
+            self._open()
+        elif number > 0:
+            self._container.seek(int(self._ticks[number]), stream=self._stream)
+            self._start(sound=False)
+
+    def _open(self) -> None:
+        self._container = av.open(str(self.path))
+        self._stream = video_stream(self._container, self.path)
+        self._stream.codec_context.thread_count = 1
+        self._start(sound=True)
+
+    def _start(self, sound: bool) -> None:
+        self._next, self._decoded = self._decode(), -1  # index of the last decoded frame
+        self._sound = sound  # frames before a point of entry may lack what they refer to
+
+    def _read(self, wanted: NDArray[np.int64], found: Frames) -> int:
+        """Fills in the wanted frames (increasing indices); how many came before one was missing."""
+        ticks = self._ticks[wanted].tolist()
+        self._wanted, self._until = set(ticks), ticks[-1]
+        place = 0
+        for frame in self._next:
+            stamp = frame.pts or 0
+            if stamp < ticks[place]:
+                continue
+            self._decoded = int(np.searchsorted(self._ticks, stamp))
+            if stamp > ticks[place]:
+                return place
+            found[place] = self._upright(frame)
+            place += 1
+            if place == len(ticks):
+                return place
+        return place
+
+    def _decode(self) -> Iterator[av.VideoFrame]:
+        """Frames in the order they are shown; damage that the decoder concealed is an error."""
+        codec = self._stream.codec_context
+        for packet in self._container.demux(self._stream):
+            stamp = packet.pts
+            known = self._skips and stamp is not None and stamp < self._until
+            codec.skip_frame = "NONREF" if known and stamp not in self._wanted else "DEFAULT"
+            for frame in packet.decode():
+                if not frame.is_corrupt:
+                    self._sound = True
+                    yield frame
+                elif self._sound:
+                    raise _DamageError
 
     def close(self) -> None:
         self._container.close()
 
 
-def upright(frame: av.VideoFrame) -> Frames:
-    """The picture as displayed, uint8 [H, W, 3]."""
-    picture = frame.to_ndarray(format="rgb24")
-    return np.ascontiguousarray(np.rot90(picture, k=frame.rotation // 90))
+class _DamageError(Exception):
+    """A frame was decoded, but not as it was encoded."""
+
+
+class Upright:
+    """Pictures as displayed, uint8 [H, W, 3], of the frames of one video, all of one size.
+
+    One converter serves all frames: PyAV would set up another for each, with threads of its own.
+    """
+
+    def __init__(self, height: int | None = None, width: int | None = None) -> None:
+        """Without a size: that of the first frame."""
+        self._size = None if height is None or width is None else (height, width)
+        self._converter = VideoReformatter()
+
+    def __call__(self, frame: av.VideoFrame) -> Frames:
+        turned = frame.rotation % 180 != 0
+        if self._size is None:
+            self._size = displayed_size(frame)
+        height, width = self._size[::-1] if turned else self._size
+        plain = self._converter.reformat(frame, width, height, "rgb24", threads=1)
+        picture = np.asarray(plain.to_ndarray(), np.uint8)
+        return np.rot90(picture, k=frame.rotation // 90) if frame.rotation else picture

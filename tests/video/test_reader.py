@@ -187,3 +187,38 @@ def test_default_reader_decodes_containers_without_an_index(tmp_path: Path) -> N
 def test_default_reader_decodes_narrow_frames(tmp_path: Path, width: int) -> None:
     with open_video(write_video(tmp_path / "narrow.mp4", width=width)) as opened:
         assert numbers(opened.frames(np.array([0.0, 0.4, 1.0]))) == [0, 10, 25]
+
+
+@pytest.mark.parametrize("name", ["plain.mp4", "plain.mkv", "plain.ts"])
+def test_skipped_and_sought_frames_are_those_of_plain_decoding(tmp_path: Path, name: str) -> None:
+    path = write_video(tmp_path / name)
+    with av.open(str(path)) as container:
+        plain = np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+    with open_video(path, "pyav") as opened:
+        for window, step, stride in ((5, 3, 5), (8, 2, 1), (6, 1, 6)):  # the second goes back
+            for first in range(0, COUNT, step * stride):
+                wanted = np.arange(first, first + window * step, step).clip(max=COUNT - 1)
+                found = opened.frames(opened.info.times_s[wanted])
+                np.testing.assert_array_equal(found, plain[wanted])
+
+
+def test_damage_that_the_decoder_conceals_is_no_frame(tmp_path: Path) -> None:
+    good, path = write_film(tmp_path / "good.mp4"), tmp_path / "patched.mp4"
+    with av.open(str(good)) as container:
+        place = [packet.pos for packet in container.demux(video=0) if packet.size][13]
+    content = bytearray(good.read_bytes())
+    content[place + 200 : place + 264] = bytes(64)  # inside a picture: its length stays right
+    path.write_bytes(content)
+    said = r"patched\.mp4: \d+ of 40 frames cannot be decoded, from 0\.8 to"
+    with pytest.raises(InputError, match=said), open_video(path, "pyav") as opened:
+        opened.frames(np.arange(0, 2.5, 0.25))
+
+
+def test_frames_keep_the_size_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "two sizes.ts"
+    parts = [write_video(tmp_path / "a.ts"), write_video(tmp_path / "b.ts", COUNT + 2, 2 * WIDTH)]
+    path.write_bytes(b"".join(part.read_bytes() for part in parts))
+    with open_video(path, "pyav") as opened:
+        found = opened.frames(opened.info.times_s)
+    assert found.shape == (2 * COUNT, HEIGHT, WIDTH, 3)
+    assert numbers(found) == [*range(COUNT), *range(COUNT)]
