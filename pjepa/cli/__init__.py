@@ -3,7 +3,17 @@
 Importing a module registers its commands; heavy imports stand inside the commands.
 """
 
-from pjepa.cli import data, export, extract, live, machine, results, settings, weights  # noqa: F401
+from pjepa.cli import (  # noqa: F401
+    data,
+    export,
+    extract,
+    live,
+    machine,
+    plan,
+    results,
+    settings,
+    weights,
+)
 from pjepa.cli.app import app
 
 __all__ = ["app"]

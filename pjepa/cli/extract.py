@@ -1,7 +1,8 @@
-"""`pjepa extract` and `pjepa plan`: features for videos, and what they will cost."""
+"""`pjepa extract`: features for videos."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,13 +12,24 @@ from pydantic import ValidationError
 
 from pjepa import paths
 from pjepa.cli.app import app, one_line_errors
+from pjepa.cli.live import SegmentRule as SegmentChoice
+from pjepa.cli.live import Segments, SegmentTokens, Training
 from pjepa.config.patches import PatchesConfig, tubelet_of
 from pjepa.config.section import one_line, read_section
 from pjepa.errors import InputError
 from pjepa.progress import say
 
 if TYPE_CHECKING:
+    from pjepa.backbones.backbone import BackboneFacts
     from pjepa.features.own_videos import Output
+    from pjepa.live.models import Wanted
+
+# What a trained model settles, and what only a trained model can use.
+SETTLED = (
+    "backbone", "fps", "pool", "grid", "frames_per_window", "window_mode", "window_stride", "crop",
+    "resampler", "precision",
+)  # fmt: skip
+OF_MODEL = ("representation", "segments", "segment_tokens", "training")
 
 
 class Format(StrEnum):
@@ -35,6 +47,16 @@ class Pool(StrEnum):
 class Dtype(StrEnum):
     float16 = "float16"
     float32 = "float32"
+
+
+class Representation(StrEnum):
+    pjepa = "pjepa"
+    raw = "raw"
+
+
+class Resampler(StrEnum):
+    cv2 = "cv2"
+    antialias = "antialias"
 
 
 class WindowMode(StrEnum):
@@ -55,6 +77,7 @@ class OnError(StrEnum):
 
 @app.command()
 def extract(
+    context: typer.Context,
     inputs: Annotated[
         list[Path] | None,
         typer.Argument(metavar="VIDEO|FOLDER", help="Without any: the takes of this project."),
@@ -66,6 +89,16 @@ def extract(
         str, typer.Option(help="official, a file, or random (untrained weights).")
     ] = "official",
     out: Annotated[Path, typer.Option(help="Where the features go.")] = Path("features"),
+    model: Annotated[
+        Path | None,
+        typer.Option(help="Models of a run (models/ with pooler/ and pjepa/): its features."),
+    ] = None,
+    representation: Annotated[
+        Representation, typer.Option(help="With --model: encoder features, or its input tokens.")
+    ] = Representation.pjepa,
+    segments: SegmentChoice = Segments.AUTO,
+    segment_tokens: SegmentTokens = None,
+    training: Training = paths.STREAM,
     fps: Annotated[float, typer.Option(min=0.001, help="Tokens per second.")] = 4.0,
     pool: Annotated[Pool, typer.Option(help="mean over patches, or none: every cell.")] = Pool.mean,
     grid: Annotated[
@@ -81,6 +114,9 @@ def extract(
     ] = WindowMode.block,
     window_stride: Annotated[int, typer.Option(min=1, help="Tokens kept of such a window.")] = 1,
     crop: Annotated[int, typer.Option(min=0, help="Pixels a side; 0: the backbone's own.")] = 0,
+    resampler: Annotated[
+        Resampler, typer.Option(help="cv2, as the data-set code, or antialiased.")
+    ] = Resampler.cv2,
     reader: Annotated[ReaderName, typer.Option(help="Video decoder.")] = ReaderName.auto,
     on_error: Annotated[
         OnError, typer.Option(help="skip: exit code 0 although videos cannot be read.")
@@ -100,25 +136,75 @@ def extract(
         if not inputs:
             extract_takes(part)
             return
+        machine: dict[str, Any] = {
+            "reader": reader.value,
+            "on_error": on_error.value,
+            "batch_windows": batch_windows,
+            "workers": workers,
+            "threads": threads,
+            "device": device,
+        }
+        _check_options(context, model)
+        if model is not None:
+            from pjepa.live.models import Wanted
+
+            wanted = Wanted(
+                model, as_trained=True, segments=segments.value, tokens=segment_tokens,
+                training=training, takes=paths.TAKES_TABLE, device=device,
+            )  # fmt: skip
+            machine |= {"checkpoint": checkpoint} if _is_given(context, "checkpoint") else {}
+            target = Target(out, form, dtype)
+            extract_videos(inputs, part, *trained(wanted, representation, machine, target))
+            return
         options: dict[str, Any] = {
             "backbone": backbone,
             "checkpoint": checkpoint,
             "fps": tubelet_of(backbone) * fps,
             "frames_per_window": frames_per_window,
             "crop": crop,
+            "resampler": resampler.value,
             "window_scope": "take",
             "window_mode": window_mode.value,
             "window_stride": window_stride,
-            "reader": reader.value,
-            "on_error": on_error.value,
             "grid": 1 if pool is Pool.mean else grid,
-            "batch_windows": batch_windows,
-            "workers": workers,
-            "threads": threads,
             "precision": precision,
-            "device": device,
         }
-        extract_videos(inputs, options, part, chosen_output(out, form, pool, dtype))
+        from pjepa.backbones.backbone import backbone_facts
+
+        config = _checked({**options, **machine})
+        output = chosen_output(Target(out, form, dtype), pool)
+        extract_videos(inputs, part, config, backbone_facts(config), output)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where and how features are written."""
+
+    out: Path
+    form: Format
+    dtype: Dtype
+
+
+def _check_options(context: typer.Context, model: Path | None) -> None:
+    """Refuses options that would have no effect."""
+    for name in OF_MODEL if model is None else SETTLED:
+        if _is_given(context, name):
+            option = "--" + name.replace("_", "-")
+            why = "needs --model" if model is None else f"is settled by {model}; leave it out"
+            raise InputError(f"extract: {option} {why}")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"  # click's, or typer's copy of it
+
+
+def _checked(options: dict[str, Any]) -> PatchesConfig:
+    try:
+        return PatchesConfig.model_validate(options)
+    except ValidationError as error:
+        fault = one_line(error, PatchesConfig).removeprefix(f"{paths.PARAMS}: ")
+        raise InputError(f"extract: {fault}") from None
 
 
 def shard_of(text: str) -> tuple[int, int]:
@@ -132,35 +218,67 @@ def shard_of(text: str) -> tuple[int, int]:
     return number, of
 
 
-def chosen_output(out: Path, form: Format, pool: Pool, dtype: Dtype) -> Output:
-    """How and where features are written."""
+def chosen_output(target: Target, pool: Pool) -> Output:
+    """Patches alone, averaged or all of them."""
     import numpy as np
 
     from pjepa.features.own_videos import Output
 
-    if form is Format.parquet and pool is Pool.none:
+    if target.form is Format.parquet and pool is Pool.none:
         raise InputError(
             "--format parquet holds one token per row; use --pool mean, or safetensors"
         )
     if pool is Pool.mean:
-        return Output(out, form.value, lambda p: np.asarray(p[:, 0]), "mean", dtype.value)
-    return Output(out, form.value, np.asarray, "none", dtype.value)
+        return Output(
+            target.out, target.form.value, lambda p: np.asarray(p[:, 0]), "mean", target.dtype.value
+        )
+    return Output(target.out, target.form.value, np.asarray, "none", target.dtype.value)
+
+
+def trained(
+    wanted: Wanted, representation: Representation, machine: dict[str, Any], target: Target
+) -> tuple[PatchesConfig, BackboneFacts, Output]:
+    """Settings, backbone and output of the models of a run; says where they differ from it."""
+    from functools import partial
+
+    import torch
+
+    from pjepa.backbones.backbone import backbone_facts
+    from pjepa.features.own_videos import Output
+    from pjepa.live.features import features_info, model_facts, patch_features
+    from pjepa.live.models import check_weights, load_stack
+    from pjepa.work import fingerprint
+
+    torch.set_num_threads(machine["threads"])
+    stack = load_stack(wanted, representation.value)
+    config = _checked({**stack.patches.model_dump(), **machine})
+    facts = backbone_facts(config)
+    check_weights(facts, stack.pooler.facts.patches)
+    for note in stack.notes:
+        say(f"note: {note}")
+    models = model_facts(stack, wanted.model)
+    spread = None if stack.rule.found is None else stack.rule.found.std.tolist()
+    made_by = f"{representation.value} {fingerprint(models, spread)}"
+    output = Output(
+        target.out, target.form.value, partial(patch_features, stack), made_by, target.dtype.value,
+        features_info(stack, wanted.model), models,
+    )  # fmt: skip
+    return config, facts, output
 
 
 def extract_videos(
-    inputs: list[Path], options: dict[str, Any], part: tuple[int, int], output: Output
+    inputs: list[Path],
+    part: tuple[int, int],
+    config: PatchesConfig,
+    facts: BackboneFacts,
+    output: Output,
 ) -> None:
     """Features of people's own videos; exit code 1 if some cannot be read and none may be left."""
     from pjepa.executors.chosen import chosen_executor
     from pjepa.features.own_videos import extract_own, own_videos
 
-    try:
-        config = PatchesConfig.model_validate(options)
-    except ValidationError as error:
-        fault = one_line(error, PatchesConfig).removeprefix(f"{paths.PARAMS}: ")
-        raise InputError(f"extract: {fault}") from None
     videos = own_videos(inputs)[part[0] :: part[1]]
-    failed = extract_own(videos, config, output, chosen_executor(config))
+    failed = extract_own(videos, config, facts, output, chosen_executor(config))
     say(f"extract: {len(videos) - len(failed)} of {len(videos)} videos are in {output.folder}")
     for name, reason in failed.items():
         say(f"  {name}: {reason}")
@@ -184,43 +302,3 @@ def extract_takes(part: tuple[int, int]) -> None:
     store = work_root() / "store" / "patches"
     found = extract_missing(rows, boundaries, config, store, chosen_executor(config))
     say(f"extract: {len(found.files)} takes in the store, {found.encoded} encoded now")
-
-
-@app.command()
-def plan(
-    inputs: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="VIDEO|FOLDER", help="Without any: the takes of this project."),
-    ] = None,
-) -> None:
-    """Print tokens, disk and GPU hours for params.yaml; exit code 1 if the disk is too small."""
-    from pjepa.backbones.plan import check_disk, extraction_plan, free_bytes
-    from pjepa.report.terminal import print_table
-    from pjepa.work import work_root
-
-    with one_line_errors():
-        config = read_section(PatchesConfig, "patches")
-        found = extraction_plan(planned_takes(inputs or []), config)
-        title = f"patches: {config.backbone}, {config.fps:g} frames/s, {config.window_mode} windows"
-        print_table(title, ["", ""], found.rows(free_bytes(work_root())))
-        check_disk(found.stored, work_root())
-
-
-def planned_takes(inputs: list[Path]) -> list[tuple[float, Any]]:
-    """Seconds and segments of every take: of the videos given, or of the project's tables."""
-    from pjepa.features.own_videos import own_videos
-    from pjepa.takes.manifest import read_boundaries, read_videos
-    from pjepa.video.index import frame_index, header_seconds
-
-    if inputs:
-        known = []
-        for video in own_videos(inputs):
-            try:
-                seconds = header_seconds(video.path) or frame_index(video.path).info.duration_s
-            except InputError as error:
-                say(f"plan: left out: {error}")
-                continue
-            known.append((seconds, None))
-        return known
-    boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
-    return [(r.duration_s, boundaries.get(r.take_id)) for r in read_videos(paths.VIDEOS_TABLE)]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from pjepa.backbones.backbone import BackboneFacts, backbone_facts
+from pjepa.backbones.backbone import BackboneFacts
 from pjepa.backbones.cost import stored_bytes
 from pjepa.backbones.encode import Job, patch_info
 from pjepa.backbones.extract import (
@@ -61,6 +61,8 @@ class Output:
     pooling: Pooling
     pooled_by: str  # says the pooling in the sidecar, and tells settings apart
     dtype: str = "float32"
+    stream: StreamInfo | None = None  # what the tokens are; None: patches and nothing else
+    models: dict[str, Any] | None = None  # of a run, for the sidecar
 
 
 def own_videos(inputs: list[Path]) -> list[OwnVideo]:
@@ -95,13 +97,16 @@ def own_videos(inputs: list[Path]) -> list[OwnVideo]:
 
 
 def extract_own(
-    videos: list[OwnVideo], config: PatchesConfig, output: Output, execute: Executor
+    videos: list[OwnVideo],
+    config: PatchesConfig,
+    facts: BackboneFacts,
+    output: Output,
+    execute: Executor,
 ) -> dict[str, str]:
     """Writes the features of every video; the names of those that cannot be read, and why."""
     work = output.folder / WORK
     work.mkdir(parents=True, exist_ok=True)
     remove_abandoned(work)
-    facts = backbone_facts(config)
     absent = {v.name: f"{v.path}: no such video" for v in videos if not v.path.is_file()}
     jobs = {job.take_id: job for job in _jobs(videos, absent, config, facts, work)}
     waiting = {name: job for name, job in jobs.items() if not _is_done(job, output)}
@@ -173,27 +178,44 @@ def write_features(job: Job, info: PatchInfo, output: Output) -> None:
     stored = read_patches(job.target)
     tokens = output.pooling(stored.patches).astype(output.dtype)
     file = output_file(job.take_id, output)
-    times = token_times(len(tokens), info.tokens_fps)
+    times = token_times(len(tokens), token_facts(info, output).fps)
     with whole_file(file) as partial:
         _write(partial, tokens, times, info, job.take_id, output)
     write_json(file.with_name(f"{file.name}.json"), sidecar(job, info, tokens, times, output))
     job.target.unlink()
 
 
+def token_facts(info: PatchInfo, output: Output) -> StreamInfo:
+    """What the written tokens are: rate, width, which labels were used upstream, lookahead."""
+    return output.stream or StreamInfo(
+        source=f"{info.backbone} ({info.weights_id})",
+        fps=info.tokens_fps,
+        width=info.width,
+        provenance=Provenance(lookahead_s=info.sampling.lookahead_s),
+    )
+
+
 def sidecar(
     job: Job, info: PatchInfo, tokens: NDArray[Any], times: NDArray[np.float64], output: Output
 ) -> dict[str, Any]:
-    """What the numbers in a file are; `time_s` is each token's first frame."""
+    """What the numbers in a file are; `time_s` is each token's first frame.
+
+    `lookahead_s` is null where a token may depend on anything in its video.
+    """
+    facts = token_facts(info, output)
+    seen = facts.provenance
     return {
         "video": Path(job.name).name,
-        "fps": info.tokens_fps,
+        "fps": facts.fps,
         "tokens": len(tokens),
         "shape": list(_laid_out(tokens, output.format).shape),
         "axes": "feature, time" if output.format == "npy-dt" else "time, feature",
         "backbone": info.backbone,
         "checkpoint": Path(info.checkpoint).name,
         "checkpoint_id": info.weights_id,
-        "lookahead_s": info.sampling.lookahead_s,
+        "lookahead_s": None if seen.whole_take else seen.lookahead_s,
+        "provenance": seen.model_dump(),
+        "models": output.models,
         "frames_lost": 0,  # a video with frames that cannot be decoded is refused
         "extraction": {**asdict(info), "checkpoint": Path(info.checkpoint).name},
         "made_by": _made_by(job, output),
@@ -231,12 +253,6 @@ def _write_parquet(
     output: Output,
 ) -> None:
     """A token stream of one take, as `pjepa.read_stream`, polars and duckdb open it."""
-    source = StreamInfo(
-        source=f"{info.backbone} ({info.weights_id})",
-        fps=info.tokens_fps,
-        width=tokens.shape[1],
-        provenance=Provenance(lookahead_s=info.sampling.lookahead_s),
-    )
     none = np.full(len(tokens), -1, np.int32)
-    with StreamWriter(file, source, output.dtype) as writer:
+    with StreamWriter(file, token_facts(info, output), output.dtype) as writer:
         writer.write(Take(name, tokens, times, none, np.arange(len(tokens), dtype=np.int32)))

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from pjepa.backbones.backbone import Backbone, load_backbone
+from pjepa.backbones.backbone import Backbone, BackboneFacts, load_backbone
 from pjepa.backbones.store import PatchInfo
 from pjepa.config.patches import PatchesConfig
 from pjepa.errors import InputError
@@ -35,18 +35,24 @@ SEEN = {"raw": False, "pjepa": True}  # representation: does it need the encoder
 
 
 @dataclass(frozen=True)
-class Models:
-    """What turns frames into labels; `notes` say where live use differs from training."""
+class Stack:
+    """What turns a video into features; `notes` say where new videos differ from training."""
 
-    backbone: Backbone
     pooler: Pooler
     patches: PatchesConfig
     pooled: int  # steps that are pooled together
     encoder: ProcedureEncoder | None
-    probe: LinearProbe | TrainedProbe
-    classes: Classes
     rule: SegmentRule
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Models(Stack):
+    """What turns frames into labels."""
+
+    backbone: Backbone
+    probe: LinearProbe | TrainedProbe
+    classes: Classes
 
 
 @dataclass(frozen=True)
@@ -75,17 +81,30 @@ def load_models(wanted: Wanted) -> Models:
             f"{wanted.cell}: a probe of the representation {representation or '?'}; streams and "
             f"new videos have {' and '.join(SEEN)} (folders are named PROBE-REPRESENTATION)"
         )
+    stack = load_stack(wanted, representation, probe.sight.to == "segment")
+    _check_probe(wanted, stack, probe)
+    backbone = load_backbone(stack.patches)
+    check_weights(backbone.facts, stack.pooler.facts.patches)
+    return Models(**vars(stack), backbone=backbone, probe=probe, classes=classes)
+
+
+def load_stack(wanted: Wanted, representation: str, by_segment: bool = False) -> Stack:
+    """Loads pooler and encoder, and settles windows and segments of new videos.
+
+    `by_segment`: what comes after needs segments too.
+    """
     encoder = None
     if SEEN[representation]:
         encoder = ProcedureEncoder.from_pretrained(wanted.model / "pjepa", wanted.device)
     pooler = load_pooler(wanted.model / "pooler", wanted.device)
-    _check_widths(wanted, pooler, encoder, probe)
+    if encoder is not None and encoder.config.d_in != pooler.facts.width:
+        raise InputError(
+            f"{wanted.model}: the pooler gives {pooler.facts.width} channels, the encoder takes "
+            f"{encoder.config.d_in}; they are not of one run"
+        )
     patches, pooled, notes = live_windows(pooler.facts.patches, pooler.facts.window, wanted)
-    rule, more = live_rule(encoder, probe, wanted)
-    return Models(
-        _backbone(patches, pooler.facts.patches, wanted), pooler, patches, pooled, encoder, probe,
-        classes, rule, (*notes, *more),
-    )  # fmt: skip
+    rule, more = live_rule(encoder, by_segment, wanted)
+    return Stack(pooler, patches, pooled, encoder, rule, (*notes, *more))
 
 
 def _check_cell(cell: Path) -> None:
@@ -99,20 +118,8 @@ def _check_cell(cell: Path) -> None:
         )
 
 
-def _check_widths(
-    wanted: Wanted,
-    pooler: Pooler,
-    encoder: ProcedureEncoder | None,
-    probe: LinearProbe | TrainedProbe,
-) -> None:
-    width = pooler.facts.width
-    if encoder is not None:
-        if encoder.config.d_in != width:
-            raise InputError(
-                f"{wanted.model}: the pooler gives {width} channels, the encoder takes "
-                f"{encoder.config.d_in}; they are not of one run"
-            )
-        width = encoder.config.width
+def _check_probe(wanted: Wanted, stack: Stack, probe: LinearProbe | TrainedProbe) -> None:
+    width = stack.pooler.facts.width if stack.encoder is None else stack.encoder.config.width
     if len(probe.mean) != width:
         raise InputError(
             f"{wanted.cell}: the probe takes {len(probe.mean)} channels, there are {width}; it is "
@@ -120,14 +127,13 @@ def _check_widths(
         )
 
 
-def _backbone(patches: PatchesConfig, info: PatchInfo, wanted: Wanted) -> Backbone:
-    backbone = load_backbone(patches)
-    if backbone.facts.weights_id != info.weights_id:
+def check_weights(found: BackboneFacts, trained: PatchInfo) -> None:
+    """The backbone must be the one that the pooler was made with."""
+    if found.weights_id != trained.weights_id:
         raise InputError(
-            f"{info.backbone}: the pooler was made with weights {info.weights_id}, found "
-            f"{backbone.facts.weights_id}; fetch the same file (docs/backbones.md)"
+            f"{trained.backbone}: the pooler was made with weights {trained.weights_id}, found "
+            f"{found.weights_id}; fetch the same file (docs/backbones.md)"
         )
-    return backbone
 
 
 def live_windows(
@@ -158,11 +164,11 @@ def live_windows(
 
 
 def live_rule(
-    encoder: ProcedureEncoder | None, probe: LinearProbe | TrainedProbe, wanted: Wanted
+    encoder: ProcedureEncoder | None, by_segment: bool, wanted: Wanted
 ) -> tuple[SegmentRule, tuple[str, ...]]:
     """Where segments end, and what has to be said about it."""
     config = None if encoder is None else encoder.config
-    needed = probe.sight.to == "segment" or (config is not None and config.uses_segments)
+    needed = by_segment or (config is not None and config.uses_segments)
     block = wanted.tokens or (32 if config is None else config.block)
     if not needed:
         return SegmentRule("fixed", block), ()
@@ -177,7 +183,7 @@ def live_rule(
     about = f"fixed ones of {block}" if kind == "fixed" else "ones found by change"
     trained = encoder.config.segments
     return rule, (
-        f"the encoder was trained on {trained} segments; {about} stand in for them, so labels "
+        f"the encoder was trained on {trained} segments; {about} stand in for them, so results "
         f"can be worse than the report's (pjepa.segments={kind} trains on what is used here)",
     )
 

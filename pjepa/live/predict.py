@@ -25,14 +25,13 @@ from pjepa.backbones.encode import (
     patch_info,
 )
 from pjepa.errors import InputError
+from pjepa.live.features import represented
 from pjepa.live.formats import Labelled, Step, write_format
 from pjepa.live.models import Models
 from pjepa.prefetch import Prefetch, StalledError
 from pjepa.probes.spans import label_spans
 from pjepa.progress import Meter
 from pjepa.report.timelines import Strip, draw_strips
-from pjepa.runs import runs
-from pjepa.streams.rule import take_segments
 from pjepa.takes.manifest import Classes
 from pjepa.video.index import frame_index
 from pjepa.video.sampling import token_count
@@ -97,11 +96,7 @@ def predicted(models: Models, video: Path) -> Predicted:
     """Class probabilities of one video's tokens."""
     tokens, fps = video_tokens(models, video)
     rate = models.patches.tokens_fps * models.pooler.facts.per_step
-    segments = take_segments(tokens, None, models.rule, video.name)
-    features = tokens
-    if models.encoder is not None:
-        _, lengths = runs(segments)
-        features = models.encoder.encode(tokens, lengths.tolist()).float().cpu().numpy()
+    features, segments = represented(models, tokens, video.name)
     scores = models.probe.predict(features, segments)
     return Predicted(video.name, fps, 1 / rate, np.arange(len(tokens)) / rate, scores)
 

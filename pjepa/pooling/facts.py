@@ -71,7 +71,7 @@ def read_facts(folder: Path) -> PoolerFacts:
             scope=found["scope"],
             **found["provenance"],
             patches=PatchInfo(**found["patches"]),
-            sha256=_folder_sha256(folder),
+            sha256=folder_sha256(folder),
         )
     except (KeyError, TypeError) as error:
         raise InputError(
@@ -96,8 +96,8 @@ def common_config(
     }
 
 
-def _folder_sha256(folder: Path) -> str:
-    """One hash over the names and contents of the files tokens depend on."""
+def folder_sha256(folder: Path) -> str:
+    """One hash over the names and contents of the files that a stored model consists of."""
     files = [folder / CONFIG, *sorted(folder.glob("*.safetensors"))]
     lines = "".join(f"{file.name} {file_sha256(file)}\n" for file in files)
     return hashlib.sha256(lines.encode()).hexdigest()
