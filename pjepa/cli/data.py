@@ -36,12 +36,15 @@ def check(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write everything to this file.")
     ] = None,
+    decode: Annotated[
+        bool, typer.Option("--decode", help="Also decode every video, to find damage inside.")
+    ] = False,
 ) -> None:
     """Read the whole source and say what is in it and what is wrong; exit code 1 on errors."""
     from pjepa.config.params import check_params
     from pjepa.report.terminal import print_table
     from pjepa.roots import data_root
-    from pjepa.takes.check import COLUMNS, check_source, unlisted
+    from pjepa.takes.check import COLUMNS, check_source, damaged_videos, unlisted
     from pjepa.takes.registry import open_source
     from pjepa.takes.source import checked_source
     from pjepa.work import write_json
@@ -49,8 +52,10 @@ def check(
     with one_line_errors():
         params = check_params()
         config = params.data.model_copy(update={"missing": "skip"})
-        found = check_source(checked_source(open_source(config, data_root())), params)
+        source = checked_source(open_source(config, data_root()))
+        found = check_source(source, params)
         found.findings.extend(unlisted(params, data_root()))
+        found.findings.extend(damaged_videos(source) if decode else ())
         if json_file is not None:
             table = [dict(zip(COLUMNS, row, strict=True)) for row in found.rows]
             findings = [vars(finding) for finding in found.findings]

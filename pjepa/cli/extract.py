@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from pjepa import paths
 from pjepa.cli.app import app, one_line_errors
+from pjepa.cli.extract_options import is_given, refuse_idle_options
 from pjepa.cli.live import SegmentRule as SegmentChoice
 from pjepa.cli.live import Segments, SegmentTokens, Training
 from pjepa.config.patches import PatchesConfig, tubelet_of
@@ -23,13 +24,6 @@ if TYPE_CHECKING:
     from pjepa.backbones.backbone import BackboneFacts
     from pjepa.features.own_videos import Output
     from pjepa.live.models import Wanted
-
-# What a trained model settles, and what only a trained model can use.
-SETTLED = (
-    "backbone", "fps", "pool", "grid", "frames_per_window", "window_mode", "window_stride", "crop",
-    "resampler", "precision",
-)  # fmt: skip
-OF_MODEL = ("representation", "segments", "segment_tokens", "training")
 
 
 class Format(StrEnum):
@@ -133,6 +127,7 @@ def extract(
     """Write one token per time step for your own videos, or encode takes of this project."""
     with one_line_errors():
         part = shard_of(shard)
+        refuse_idle_options(context)
         if not inputs:
             extract_takes(part)
             return
@@ -144,7 +139,6 @@ def extract(
             "threads": threads,
             "device": device,
         }
-        _check_options(context, model)
         if model is not None:
             from pjepa.live.models import Wanted
 
@@ -152,7 +146,7 @@ def extract(
                 model, as_trained=True, segments=segments.value, tokens=segment_tokens,
                 training=training, takes=paths.TAKES_TABLE, device=device,
             )  # fmt: skip
-            machine |= {"checkpoint": checkpoint} if _is_given(context, "checkpoint") else {}
+            machine |= {"checkpoint": checkpoint} if is_given(context, "checkpoint") else {}
             target = Target(out, form, dtype)
             extract_videos(inputs, part, *trained(wanted, representation, machine, target))
             return
@@ -183,20 +177,6 @@ class Target:
     out: Path
     form: Format
     dtype: Dtype
-
-
-def _check_options(context: typer.Context, model: Path | None) -> None:
-    """Refuses options that would have no effect."""
-    for name in OF_MODEL if model is None else SETTLED:
-        if _is_given(context, name):
-            option = "--" + name.replace("_", "-")
-            why = "needs --model" if model is None else f"is settled by {model}; leave it out"
-            raise InputError(f"extract: {option} {why}")
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"  # click's, or typer's copy of it
 
 
 def _checked(options: dict[str, Any]) -> PatchesConfig:

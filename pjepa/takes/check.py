@@ -14,10 +14,12 @@ import pandas as pd
 
 from pjepa.config.params import Params
 from pjepa.errors import InputError
+from pjepa.progress import track
 from pjepa.takes.manifest import SPLITS
 from pjepa.takes.scan import check_scan
 from pjepa.takes.shipped import shipped_shape
 from pjepa.takes.source import Annotation, Source
+from pjepa.video.index import damage, frame_index
 from pjepa.video.sampling import TIME_TOLERANCE, token_count
 
 ALIKE = 0.8  # similarity of two labels from which the rarer may be a typo
@@ -70,6 +72,18 @@ def check_source(source: Source, params: Params) -> Check:
     ]
     rows.append(split_row(source, "all", set(splits), params.tokens.fps))
     return Check(rows, list(_findings(source, params)))
+
+
+def damaged_videos(source: Source) -> Iterator[Finding]:
+    """Videos with frames that cannot be decoded; reads every one from end to end."""
+    videos = [row for row in source.videos if row.features is None]
+    for row in track(videos, "check: decoding", total=len(videos), unit="take"):
+        try:
+            fault = damage(row.path, frame_index(row.path))
+        except InputError as error:
+            fault = error
+        if fault is not None:
+            yield Finding("error", f"take {row.take_id}: {fault}")
 
 
 def split_row(source: Source, name: str, takes: set[str], fps: float) -> list[str]:

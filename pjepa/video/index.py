@@ -149,17 +149,23 @@ def lost_frames(path: Path, index: FrameIndex) -> NDArray[np.int64]:
     return np.flatnonzero(~np.isin(index.ticks, sorted(seen)))
 
 
-def damaged(path: Path, index: FrameIndex, reader: str) -> InputError:
-    """The refusal of a file in which `reader` failed: how many frames are lost, and where."""
+def damage(path: Path, index: FrameIndex) -> InputError | None:
+    """The refusal of a file with frames that cannot be decoded: how many, and where."""
     try:
         lost = lost_frames(path, index)
     except av.FFmpegError as error:
         return unreadable(path, error)
     if not len(lost):
-        other = "pyav" if reader == "decord" else "decord"
-        return unreadable(path, f"{reader} fails, try patches.reader={other}")
+        return None
     first, last = index.info.times_s[lost[[0, -1]]]
     return InputError(
         f"{path}: {len(lost)} of {len(index.ticks)} frames cannot be decoded, from {first:.1f} to "
         f"{last:.1f} s; {AGAIN}, or leave the take out"
     )
+
+
+def damaged(path: Path, index: FrameIndex, reader: str) -> InputError:
+    """The refusal of a file in which `reader` failed."""
+    other = "pyav" if reader == "decord" else "decord"
+    blamed = unreadable(path, f"{reader} fails, try patches.reader={other}")
+    return damage(path, index) or blamed

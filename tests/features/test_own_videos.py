@@ -92,6 +92,20 @@ def test_patches_without_pooling(tmp_path: Path) -> None:
     assert "one token per row" in refused.stderr
 
 
+def test_options_without_effect_are_refused(tmp_path: Path) -> None:
+    film = write_film(tmp_path / "a.mp4", frames=10)
+    for options, said in (
+        (["--grid", 2], "--grid needs --pool none"),
+        (["--window-stride", 2], "--window-stride needs --window-mode trailing"),
+        (["--segments", "fixed"], "--segments needs --model"),
+    ):
+        refused = extracted(film, "--out", tmp_path / "o", *options)
+        assert (refused.exit_code, said in refused.stderr) == (1, True)
+    project = run("extract", "--backbone", "vjepa2_1_vit_tiny")
+    assert "--backbone is for videos that are named" in project.stderr
+    assert not (tmp_path / "o").exists()
+
+
 def test_a_folder_is_mirrored_resumed_and_redone_when_settings_change(tmp_path: Path) -> None:
     films, out = tmp_path / "films", tmp_path / "out"
     (films / "day 1").mkdir(parents=True)

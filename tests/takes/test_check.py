@@ -13,12 +13,13 @@ from typer.testing import CliRunner, Result
 
 from pjepa.cli import app
 from pjepa.config.params import Params
-from pjepa.takes.check import Finding, check_source
+from pjepa.takes.check import Finding, check_source, damaged_videos
 from pjepa.takes.manifest import Classes, VideoRow
 from pjepa.takes.source import Annotation, Source, take_row
 from tests.pipeline.in_process import project, run_stages
 from tests.takes.bundles import write_bundle
 from tests.takes.own_videos import COLOURS, PLANS, write_own_videos
+from tests.video.films import write_film, write_patched
 
 FOLDER = {"data": {"source": "folder", "folder": {"path": "mine"}}}
 
@@ -163,6 +164,17 @@ def test_view_draws_the_middle_of_every_segment(
     wrong = run("view", "deep/cc")
     assert wrong.exit_code == 1
     assert "did you mean deep/c?" in wrong.output
+
+
+def test_decoding_finds_damage_inside_a_video(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_patched(write_film(Path("good.mp4")), Path("patched.mp4"))
+    videos = [VideoRow(name, f"{name}.mp4", 16.0, 2.5) for name in ("good", "patched")]
+    (finding,) = damaged_videos(small_source(videos=videos))
+    assert finding.level == "error"
+    assert "take patched: patched.mp4: 1 of 40 frames cannot be decoded" in finding.text
 
 
 def test_view_of_shipped_features_says_why_not(

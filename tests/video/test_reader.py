@@ -10,7 +10,7 @@ import pytest
 
 from pjepa.errors import InputError
 from pjepa.video.reader import ReaderName, open_video
-from tests.video.films import BAD, write_bad, write_film
+from tests.video.films import BAD, write_bad, write_film, write_patched
 
 READERS: list[ReaderName] = ["decord", "pyav"]
 FPS, COUNT, WIDTH, HEIGHT = 25, 50, 96, 64
@@ -203,12 +203,7 @@ def test_skipped_and_sought_frames_are_those_of_plain_decoding(tmp_path: Path, n
 
 
 def test_damage_that_the_decoder_conceals_is_no_frame(tmp_path: Path) -> None:
-    good, path = write_film(tmp_path / "good.mp4"), tmp_path / "patched.mp4"
-    with av.open(str(good)) as container:
-        place = [packet.pos for packet in container.demux(video=0) if packet.size][13]
-    content = bytearray(good.read_bytes())
-    content[place + 200 : place + 264] = bytes(64)  # inside a picture: its length stays right
-    path.write_bytes(content)
+    path = write_patched(write_film(tmp_path / "good.mp4"), tmp_path / "patched.mp4")
     said = r"patched\.mp4: \d+ of 40 frames cannot be decoded, from 0\.8 to"
     with pytest.raises(InputError, match=said), open_video(path, "pyav") as opened:
         opened.frames(np.arange(0, 2.5, 0.25))
