@@ -1,7 +1,7 @@
 """Where data lives on this machine: an environment variable or `local.yaml`, never params.
 
-Artifacts hold relative paths only. A path that leaves its root (`..`, an absolute name, a link to
-elsewhere inside an archive) is refused: names inside data files are data.
+Artifacts hold relative paths only. A name inside a data file that leaves its root (`..`, or an
+absolute one) is refused; links that a user put into the root are followed.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pjepa.errors import InputError
-from pjepa.takes.annotations import Annotations, csv_rows, json_list, json_rows
+from pjepa.takes.annotations import Annotations, json_list, read_csv, read_json_rows
 from pjepa.takes.elan import read_elan
 from pjepa.takes.label_studio import is_label_studio, read_label_studio
 from pjepa.takes.webvtt import read_vtt
@@ -24,13 +24,13 @@ def read_annotations(path: Path, tier: str | None = None) -> Annotations:
             read_vtt(file, found)
             continue
         if file.suffix.lower() != ".json":
-            found.rows += csv_rows(file)
+            read_csv(file, found)
             continue
         values = json_list(file)
         if is_label_studio(values):
             read_label_studio(file, values, found)
         else:
-            found.rows += json_rows(file, values)
+            read_json_rows(file, values, found)
     return found
 
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pjepa.errors import InputError
+from pjepa.takes.text_files import csv_table, json_value
 
+SPAN = ("video", "start", "end", "label")
 FIELDS = ("split", "group", "recording", "participant", "view", "task")
 NAMES = {  # other names people give the columns
     "start_s": "start", "start_sec": "start", "start_time": "start", "begin": "start",
     "end_s": "end", "end_sec": "end", "end_time": "end", "stop": "end",
     "action": "label", "class": "label", "step": "label", "file": "video", "video_id": "video",
 }  # fmt: skip
+DECIMAL_COMMA = re.compile(r"^(\d+),(\d+)$")  # spreadsheets of half the world
 CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d+(?:[.,]\d+)?)")
 
 
@@ -46,28 +46,18 @@ class Annotations:
     notes: list[str] = field(default_factory=list)
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+def read_csv(path: Path, found: Annotations) -> None:
+    """Adds the rows of a CSV with a header, separated by comma, semicolon or tab."""
+    table = csv_table(path, SPAN, separators=",;\t", renamed=_column, optional=FIELDS)
+    found.rows += [_marked(row.where, row.cells) for row in table.rows]
+    _note_unused(path, table.columns, found)
 
 
-def csv_rows(path: Path) -> Iterator[Marked]:
-    """Rows of a CSV with a header; the separator is the header's: comma, semicolon or tab."""
-    text = _text(path)
-    header = text.split("\n", 1)[0]
-    separator = max(",;\t", key=header.count)
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
-    columns = [_column(name) for name in reader.fieldnames or []]
-    _check_columns(columns, path)
-    reader.fieldnames = columns
-    for row in reader:
-        where = f"{path}, line {reader.line_num}"
-        if None in row:
-            raise InputError(f"{where}: more cells than the header's {len(columns)}; quote commas")
-        if any((value or "").strip() for value in row.values()):
-            yield _marked(where, {k: (v or "").strip() for k, v in row.items()})
+def _note_unused(path: Path, columns: Iterable[str], found: Annotations) -> None:
+    """A misspelt `participant` would leak people between splits: what is not read is said."""
+    unused = [name for name in columns if name not in (*SPAN, *FIELDS)]
+    if unused:
+        found.notes.append(f"{path}: columns not used: {', '.join(unused)}")
 
 
 def _column(name: str) -> str:
@@ -75,29 +65,23 @@ def _column(name: str) -> str:
     return NAMES.get(plain, plain)
 
 
-def _check_columns(columns: list[str], path: Path) -> None:
-    missing = [name for name in ("video", "start", "end", "label") if name not in columns]
-    if missing or len(set(columns)) != len(columns):
-        raise InputError(
-            f"{path}, line 1: expected the columns video,start,end,label (and {', '.join(FIELDS)}),"
-            f" found {','.join(columns) or 'nothing'}"
-        )
-
-
 def json_list(path: Path) -> list[Any]:
-    try:
-        values = json.loads(_text(path))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: not JSON ({error})") from None
+    values = json_value(path)
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
         raise InputError(f"{path}: expected a list of objects with video, start, end, label")
     return values
 
 
-def json_rows(path: Path, values: list[dict[str, Any]]) -> Iterator[Marked]:
+def read_json_rows(path: Path, values: list[dict[str, Any]], found: Annotations) -> None:
+    """Adds the objects of a list, which have the keys that a CSV has as columns."""
+    keys: dict[str, None] = {}
     for number, value in enumerate(values):
-        row = {_column(str(k)): "" if v is None else str(v) for k, v in value.items()}
-        yield _marked(f"{path}, [{number}]", row)
+        row = {_column(str(k)): "" if v is None else str(v).strip() for k, v in value.items()}
+        if len(row) < len(value):
+            raise InputError(f"{path}, [{number}]: two keys for one thing: {', '.join(value)}")
+        found.rows.append(_marked(f"{path}, [{number}]", row))
+        keys |= dict.fromkeys(row)
+    _note_unused(path, keys, found)
 
 
 def _marked(where: str, row: Mapping[str, str]) -> Marked:
@@ -115,11 +99,11 @@ def _marked(where: str, row: Mapping[str, str]) -> Marked:
 
 
 def seconds(text: str, where: str) -> float:
-    """Seconds of `12.5`, `1:02.5` or `0:01:02.5`."""
+    """Seconds of `12.5`, `1:02.5` or `0:01:02.5`; a comma may stand for the point."""
     if match := CLOCK.fullmatch(text):
         hours, minutes, rest = match.groups()
         return int(hours or 0) * 3600 + int(minutes) * 60 + float(rest.replace(",", "."))
     try:
-        return float(text)
+        return float(DECIMAL_COMMA.sub(r"\1.\2", text))
     except ValueError:
         raise InputError(f"{where}: expected seconds or h:mm:ss, found {text!r}") from None

@@ -7,7 +7,6 @@ unannotated time left out, shared time repeated, an empty segment given the near
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,9 +24,11 @@ from pjepa.takes.egoprocel import take_of_video
 from pjepa.takes.manifest import Classes, VideoRow
 from pjepa.takes.shipped import locator
 from pjepa.takes.source import Annotation, Source, left_out, take_row
+from pjepa.takes.text_files import csv_table
 
 SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 PERSON = re.compile(r"_(\d+)-\w+_\d+_user_id")
+LARGEST = 99_999  # class id
 NEEDED = ("sample_uid", "video_path", "official_split", "start_sec", "end_sec")
 
 
@@ -35,7 +36,7 @@ NEEDED = ("sample_uid", "video_path", "official_split", "start_sec", "end_sec")
 class Line:
     """One row of a segment list; times are single precision, as the loader compares them."""
 
-    number: int  # in the file, from 2
+    where: str  # in the file
     uid: str
     video: str  # as the archive spells it
     split: str
@@ -53,7 +54,7 @@ def archive_source(own: ArchiveConfig, config: DataConfig, root: Path) -> Source
     known = ARCHIVES[own.set]
     folder = root if own.path == "." else inside(root, own.path, "the data root")
     if known.segments is None:
-        return surgical_source(own, known, folder)
+        return surgical_source(own, config, known, folder)
     features = own.features or known.features
     packed = read_packed(inside(folder, features))
     listed = inside(folder, own.segments or known.segments)
@@ -103,24 +104,13 @@ def _source(
 
 def read_lines_of(path: Path, known: Archive) -> Iterator[Line]:
     """The rows of a segment list; what cannot be read is named by its line."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; it comes with the archive")
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        table = csv.DictReader(file)
-        columns = table.fieldnames or []
-        missing = [name for name in (*NEEDED, known.label) if name not in columns]
-        if missing:
-            raise InputError(
-                f"{path}: no column {', '.join(missing)}; found {', '.join(columns) or 'nothing'}"
-            )
-        for number, row in enumerate(table, 2):
-            yield _line(path, number, row, known)
+    table = csv_table(path, (*NEEDED, known.label), hint="it comes with the archive")
+    for row in table.rows:
+        yield _line(row.where, row.cells, known)
 
 
-def _line(path: Path, number: int, row: dict[str, str], known: Archive) -> Line:
-    place = f"{path}, line {number}"
-    values = {key: value or "" for key, value in row.items() if key is not None}
-    split = SPLITS.get(values["official_split"].strip().lower())
+def _line(place: str, values: dict[str, str], known: Archive) -> Line:
+    split = SPLITS.get(values["official_split"].lower())
     if split is None:
         raise InputError(
             f"{place}: official_split: expected {', '.join(SPLITS)}, found "
@@ -130,13 +120,15 @@ def _line(path: Path, number: int, row: dict[str, str], known: Archive) -> Line:
     if end < start:
         raise InputError(f"{place}: end_sec {end:g} is before start_sec {start:g}")
     label = values[known.label]
-    if not label.strip().isdigit():
-        raise InputError(f"{place}: {known.label}: expected a class id, found {label!r}")
+    if not label.isdecimal() or int(label) > LARGEST:  # there is a class for every id below
+        raise InputError(
+            f"{place}: {known.label}: expected a class id up to {LARGEST}, found {label!r}"
+        )
     task = values.get("action_type", "") or values.get("task_name", "")
     name = next((values[key] for key in known.names if values.get(key)), "")
     video = re.sub(r"\.(mp4|avi)$", ".pt", values["video_path"])
     uid = values["sample_uid"]
-    return Line(number, uid, video, split, task, start, end, int(label), name)
+    return Line(place, uid, video, split, task, start, end, int(label), name)
 
 
 def _seconds(place: str, key: str, text: str) -> float:
@@ -161,8 +153,8 @@ def _row(own: ArchiveConfig, known: Archive, take_id: str, lines: list[Line]) ->
     splits = {line.split for line in lines}
     if len(splits) > 1:
         raise InputError(
-            f"take {take_id}: in splits {', '.join(sorted(splits))} (line {lines[0].number} and "
-            "others of the segment list); expected one"
+            f"take {take_id}: in splits {', '.join(sorted(splits))} ({lines[0].where} and others); "
+            "expected one"
         )
     split = splits.pop()
     if own.protocol == "release" and split == "test":

@@ -64,7 +64,12 @@ def torch_file(path: Path) -> dict[str, Any]:
 
     try:
         content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-    except (OSError, RuntimeError, UnpicklingError, EOFError, ValueError, KeyError) as error:
+    except UnpicklingError:
+        raise InputError(
+            f"{path}: not a torch file that loads safely (it holds more than tensors, numbers and "
+            "names, or is damaged); fetch it again"
+        ) from None
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(f"{path}: not a torch file that loads safely ({reason})") from None
     if not isinstance(content, dict):

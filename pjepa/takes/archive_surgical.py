@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pjepa.config.data import ArchiveConfig
+from pjepa.config.data import ArchiveConfig, DataConfig
 from pjepa.errors import InputError
 from pjepa.roots import inside
 from pjepa.runs import runs
@@ -16,19 +16,19 @@ from pjepa.takes.archive_file import Packed, read_packed, string_list, tensor, t
 from pjepa.takes.archive_table import ARCHIVES, Archive
 from pjepa.takes.manifest import Classes, VideoRow
 from pjepa.takes.shipped import locator
-from pjepa.takes.source import Annotation, Source, take_row
+from pjepa.takes.source import Annotation, Source, left_out, take_row
 
 SPLITS = {"train": "train", "val": "val", "validation": "val", "test": "test"}
 DEVELOPMENT = {"train": (1, 32), "val": (33, 40), "test": (41, 80)}  # Cholec80, to choose on 33-40
 TABLE1 = {"train": (1, 40), "test": (41, 80)}
 
 
-def surgical_source(own: ArchiveConfig, known: Archive, folder: Path) -> Source:
+def surgical_source(own: ArchiveConfig, config: DataConfig, known: Archive, folder: Path) -> Source:
     """Cholec80 or M2CAI16 alone, or LEMON to pretrain on with Cholec80's labels beside it."""
     if known.with_labels is None:
-        return _phases(own, known, folder, own.features or known.features)
+        return _phases(own, config, known, folder)
     labelled = ARCHIVES[known.with_labels]
-    phases = _phases(own, labelled, folder, labelled.features)
+    phases = _phases(own.model_copy(update={"features": None}), config, labelled, folder)
     videos, takes = _shards(own, known, folder)
     note = f"{len(videos)} {known.dataset} videos to pretrain on, labels from {labelled.dataset}"
     return Source(
@@ -42,26 +42,34 @@ def surgical_source(own: ArchiveConfig, known: Archive, folder: Path) -> Source:
     )
 
 
-def _phases(own: ArchiveConfig, known: Archive, folder: Path, features: str) -> Source:
+def _phases(own: ArchiveConfig, config: DataConfig, known: Archive, folder: Path) -> Source:
+    features = own.features or known.features
     packed = read_packed(inside(folder, features))
     names = tuple(string_list(packed.path, packed.extra, "phase_class_names"))
+    if len(set(names)) < len(names):
+        raise InputError(f"{packed.path}: phase_class_names: a name stands there twice: {names}")
     labels = tensor(packed.path, packed.extra, "phase_labels", 1).numpy()
     if len(labels) != len(packed.times) or (len(labels) and int(labels.max()) >= len(names)):
         raise InputError(
             f"{packed.path}: phase_labels: expected {len(packed.times)} below {len(names)}, found "
             f"{len(labels)} up to {int(labels.max()) if len(labels) else 0}"
         )
-    videos, takes, segments = [], [], []
+    videos, takes, segments, empty = [], [], [], []
     for number, (video, split) in enumerate(_splits(own, known, packed)):
         take_id = f"{known.dataset}/{video}"
         times = packed.video_times(number)
         first, stop = packed.span(number)
+        if first == stop:
+            empty.append(take_id)
+            continue
         end = float(times[-1]) + 1 / packed.fps
         at = locator("pt", _below(own, features), str(number))
         videos.append(VideoRow(take_id, None, packed.fps, end, features=at, root="data"))
         takes.append(_row(take_id, known.dataset, split, video))
         segments += _phase_segments(take_id, labels[first:stop], times, end)
-    return Source(videos, takes, segments, Classes(names, known.background), known.info)
+    skipped = left_out("no token in the archive", empty, config.missing)
+    classes = Classes(names, known.background)
+    return Source(videos, takes, segments, classes, known.info, skipped)
 
 
 def _splits(own: ArchiveConfig, known: Archive, packed: Packed) -> list[tuple[str, str]]:
@@ -114,13 +122,12 @@ def _shards(
     shards = string_list(path, index, "shards")
     splits = string_list(path, index, "splits", len(names))
     where, local, tokens = (
-        tensor(path, index, key, 1).tolist() for key in ("shard_ids", "local_indices", "num_tokens")
+        _numbers(path, index, key, len(names))
+        for key in ("shard_ids", "local_indices", "num_tokens")
     )
-    fps = float(index.get("target_fps") or 4.0)
-    if {len(where), len(local), len(tokens)} != {len(names)}:
-        raise InputError(
-            f"{path}: shard_ids, local_indices, num_tokens: expected {len(names)} each"
-        )
+    fps = index.get("target_fps") or 4.0
+    if not isinstance(fps, int | float):
+        raise InputError(f"{path}: target_fps: expected a number, found {fps!r}")
     base = features.rpartition("/")[0]
     files = [f"{base}/{shard}" if base else shard for shard in shards]
     missing = [file for file in files if not inside(folder, file).is_file()]
@@ -128,13 +135,23 @@ def _shards(
         raise InputError(f"{path}: shards: {len(missing)} are not there, first {missing[0]}")
     videos, takes = [], []
     for video, split, shard, number, count in zip(names, splits, where, local, tokens, strict=True):
-        if not 0 <= shard < len(files):
+        if shard >= len(files):
             raise InputError(f"{path}: shard_ids: {video!r} in shard {shard} of {len(files)}")
+        if not count:
+            raise InputError(f"{path}: num_tokens: {video!r} has none")
         take_id = f"{known.dataset}/{video}"
         at = locator("pt", _below(own, files[shard]), str(number))
         videos.append(VideoRow(take_id, None, fps, count / fps, features=at, root="data"))
         takes.append(_row(take_id, known.dataset, SPLITS.get(split, "pretrain"), video))
     return videos, takes
+
+
+def _numbers(path: Path, index: dict[str, Any], key: str, length: int) -> list[int]:
+    """A tensor of whole numbers, one per video."""
+    found: list[Any] = tensor(path, index, key, 1).tolist()
+    if len(found) != length or not all(isinstance(n, int) and n >= 0 for n in found):
+        raise InputError(f"{path}: {key}: expected {length} whole numbers from 0")
+    return found
 
 
 def _row(take_id: str, dataset: str, split: str, video: str) -> dict[str, Any]:

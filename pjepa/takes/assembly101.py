@@ -7,7 +7,6 @@ outside their segments is a gap (tokens.gaps).
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from pjepa.takes.assembly101_frames import FPS, Frames, opened_frames
 from pjepa.takes.framewise import closest, read_lines
 from pjepa.takes.manifest import Classes, FeatureInfo, VideoRow
 from pjepa.takes.source import Annotation, Source, left_out, take_row
+from pjepa.takes.text_files import csv_table
 
 COARSE = "coarse-annotations"
 KINDS = ("assembly", "disassembly")
@@ -58,6 +58,7 @@ def assembly101_source(own: Assembly101Config, config: DataConfig, root: Path) -
     classes = read_actions(base / COARSE / "actions.csv")
     splits = ("train", "val", "test") if own.test else ("train", "val")
     streams = [s for split in splits for kind in KINDS for s in _streams(base, split, kind)]
+    _check_disjoint(streams, base)
     frames, found = opened_frames(own, base, {s.sequence for s in streams}, config.workers), Found()
     ids = {name: number for number, name in enumerate(classes.names)}
     for stream in track(streams, "takes: read", unit="take"):
@@ -76,15 +77,13 @@ def assembly101_source(own: Assembly101Config, config: DataConfig, root: Path) -
 
 def read_actions(path: Path) -> Classes:
     """Coarse actions by action_id; none of them is background."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; fetch the coarse annotations")
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        if not {"action_id", "action_cls"} <= set(reader.fieldnames or []):
-            raise InputError(
-                f"{path}: expected the columns action_id and action_cls, found {reader.fieldnames}"
-            )
-        rows = {row["action_id"].strip(): row["action_cls"].strip() for row in reader}
+    rows: dict[str, str] = {}
+    table = csv_table(path, ("action_id", "action_cls"), hint="fetch the coarse annotations")
+    for row in table.rows:
+        number, name = row.cells["action_id"], row.cells["action_cls"]
+        if number in rows or name in rows.values() or not name:
+            raise InputError(f"{row.where}: action {number} {name!r}: expected each once")
+        rows[number] = name
     if set(rows) != {str(number) for number in range(len(rows))} or not rows:
         raise InputError(f"{path}: action_id must run from 0 to {len(rows) - 1} without a gap")
     return Classes(tuple(rows[str(number)] for number in range(len(rows))), None)
@@ -93,15 +92,29 @@ def read_actions(path: Path) -> Classes:
 def _streams(base: Path, split: str, kind: str) -> list[Stream]:
     """The lines `{kind}_{sequence}.txt, is_shared, toy_id, toy_name` of a split file."""
     path = base / COARSE / "coarse_splits" / f"{split}_coarse_{kind}.txt"
-    streams = []
+    streams: list[Stream] = []
     for number, line in enumerate(read_lines(path), 1):
         cells = [cell.strip() for cell in line.split("\t")]
         name = cells[0].removesuffix(".txt")
+        if name.removeprefix(f"{kind}_") in {stream.sequence for stream in streams}:
+            raise InputError(f"{path}, line {number}: {name!r} stands there twice")
         if not name.startswith(f"{kind}_"):
             raise InputError(f"{path}, line {number}: expected {kind}_SEQUENCE.txt, found {line!r}")
         toy = cells[3] if len(cells) > 3 else ""
         streams.append(Stream(kind, name.removeprefix(f"{kind}_"), split, toy))
     return streams
+
+
+def _check_disjoint(streams: list[Stream], base: Path) -> None:
+    """Refuses a take that two splits list."""
+    split_of: dict[tuple[str, str], str] = {}
+    for stream in streams:
+        before = split_of.setdefault((stream.kind, stream.sequence), stream.split)
+        if before != stream.split:
+            raise InputError(
+                f"{base / COARSE / 'coarse_splits'}: {stream.kind}_{stream.sequence} is in "
+                f"{before} and in {stream.split}"
+            )
 
 
 def _read_take(
@@ -148,7 +161,7 @@ def _labels(stream: Stream, base: Path, ids: Mapping[str, int]) -> list[tuple[in
     for number, line in enumerate(read_lines(path), 1):
         cells = [cell.strip() for cell in line.split("\t")]
         where = f"{path}, line {number}"
-        if len(cells) < 3 or not (cells[0].isdigit() and cells[1].isdigit()):
+        if len(cells) < 3 or not (cells[0].isdecimal() and cells[1].isdecimal()):
             raise InputError(f"{where}: expected `start TAB end TAB action`, found {line!r}")
         start, end = int(cells[0]), int(cells[1])
         if start >= end:

@@ -18,7 +18,7 @@ from pjepa.progress import track
 from pjepa.takes.manifest import SPLITS
 from pjepa.takes.scan import check_scan
 from pjepa.takes.shipped import shipped_shape
-from pjepa.takes.source import Annotation, Source
+from pjepa.takes.source import LATE_S, Annotation, Source
 from pjepa.video.index import damage, frame_index
 from pjepa.video.sampling import TIME_TOLERANCE, token_count
 
@@ -148,7 +148,7 @@ def _times(source: Source) -> Iterator[Finding]:
         for segment in segments:
             overlapping[take_id] += segment.start_s < reached - TIME_TOLERANCE
             reached = max(reached, segment.end_s)
-            late[take_id] += segment.end_s > ends.get(take_id, float("inf")) + 1.0
+            late[take_id] += segment.end_s > ends.get(take_id, float("inf")) + LATE_S
     repeated = len(source.segments) - len(set(source.segments))
     if total := overlapping.total():
         names = ", ".join(take for take, count in overlapping.items() if count)

@@ -7,7 +7,6 @@ is its annotated segments in time order: tokens.gaps=drop, tokens.overlap=duplic
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,13 +17,13 @@ from pjepa.config.data import DataConfig, EgoExo4DConfig
 from pjepa.errors import InputError
 from pjepa.roots import inside
 from pjepa.takes.manifest import Classes, VideoRow
-from pjepa.takes.source import Annotation, Source, left_out, take_row
+from pjepa.takes.source import Annotation, Source, late_notes, left_out, take_row
+from pjepa.takes.text_files import csv_table, json_value
 from pjepa.takes.videos import measured_videos
-from pjepa.work import read_json
 
 BENCHMARK = "annotations/keystep_benchmark"
+FETCH = "fetch it with `egoexo --parts annotations`"
 Skipped = dict[str, list[str]]
-LATE_S = 1.0  # a segment may end this long after its video
 
 
 @dataclass(frozen=True)
@@ -87,26 +86,15 @@ def _videos(
 
 def read_steps(path: Path) -> Steps:
     """Classes by label_id; a step name that two scenarios share is told apart by its scenario."""
-    columns = ["label_id", "step_unique_id", "step_name", "scenario_name"]
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; fetch it with `egoexo --parts annotations`")
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        if not set(columns) <= set(reader.fieldnames or []):
-            raise InputError(f"{path}: expected the columns {columns}, found {reader.fieldnames}")
-        rows = list(reader)
+    columns = ("label_id", "step_unique_id", "step_name", "scenario_name")
     labels: dict[int, dict[str, str]] = {}
-    for number, row in enumerate(rows, 2):
-        try:
-            label = int(row["label_id"])
-            int(row["step_unique_id"])
-        except (TypeError, ValueError):
-            raise InputError(
-                f"{path}, line {number}: expected whole numbers, found {row}"
-            ) from None
-        if label in labels:
-            raise InputError(f"{path}, line {number}: label_id {label} stands there twice")
-        labels[label] = row
+    for row in csv_table(path, columns, hint=FETCH).rows:
+        label, step = (_whole(row.where, name, row.cells[name]) for name in columns[:2])
+        if label in labels or step in {int(known["step_unique_id"]) for known in labels.values()}:
+            raise InputError(f"{row.where}: label_id {label} or step {step} stands there twice")
+        if not row.cells["step_name"]:
+            raise InputError(f"{row.where}: no step_name for label_id {label}")
+        labels[label] = row.cells
     if sorted(labels) != list(range(len(labels))) or not labels:
         raise InputError(f"{path}: label_id must run from 0 to {len(labels) - 1} without a gap")
     ordered = [labels[label] for label in range(len(labels))]
@@ -120,26 +108,43 @@ def read_steps(path: Path) -> Steps:
     return Steps(Classes(names, None), ids)
 
 
+def _whole(where: str, name: str, value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: {name}: expected a whole number, found {value!r}") from None
+
+
 def _annotated_takes(base: Path) -> tuple[list[Take], list[str]]:
     """Takes with segments in the order of takes.json, and names that it does not know."""
-    listed = read_json(base / "takes.json")
+    listed = json_value(base / "takes.json", "fetch it with `egoexo --parts metadata`")
     if not isinstance(listed, list):
         raise InputError(f"{base / 'takes.json'}: expected a list of takes")
-    facts = {_key(take, "take_uid", base / "takes.json"): take for take in listed}
+    facts = {}
+    for number, take in enumerate(listed):
+        where = f"{base / 'takes.json'}, [{number}]"
+        uid = _key(take, "take_uid", where)
+        _key(take, "take_name", where)
+        if uid in facts:
+            raise InputError(f"{where}: take_uid {uid!r} stands there twice")
+        facts[uid] = take
     found: dict[str, Take] = {}
     unknown: list[str] = []
     for split in ("train", "val"):
         path = base / BENCHMARK / f"keystep_segment_{split}.json"
-        for number, segment in enumerate(_key(read_json(path), "segments", path)):
+        for number, segment in enumerate(_key(json_value(path, FETCH), "segments", path)):
             uid = _key(segment, "take_uid", f"{path}, segments[{number}]")
             if uid not in facts:
                 unknown.append(str(segment.get("take_name", uid)))
                 continue
-            take = found.setdefault(uid, Take(facts[uid], split))
-            if take.split != split:
-                raise InputError(f"{path}: take {take.name} is in train and in val")
-            take.segments.append({**segment, "where": f"{path}, segments[{number}]"})
-    return [found[uid] for uid in facts if uid in found], sorted(set(unknown))
+            mine = found.setdefault(uid, Take(facts[uid], split))
+            if mine.split != split:
+                raise InputError(f"{path}: take {mine.name} is in train and in val")
+            mine.segments.append({**segment, "where": f"{path}, segments[{number}]"})
+    takes = [found[uid] for uid in facts if uid in found]
+    if twice := [name for name, count in Counter(t.name for t in takes).items() if count > 1]:
+        raise InputError(f"{base / 'takes.json'}: take_name {twice[0]!r} stands there twice")
+    return takes, sorted(set(unknown))
 
 
 def _key(value: Any, name: str, where: object) -> Any:
@@ -155,11 +160,18 @@ def ego_video(take: Take, base: Path, videos: str) -> str | None:
     `auto` prefers the downscaled file where it exists.
     """
     streams = take.facts.get("frame_aligned_videos") or {}
-    cameras = sorted(name for name in streams if name.startswith("aria") and streams[name])
+    if not isinstance(streams, dict):
+        raise InputError(f"takes.json: {take.name}: frame_aligned_videos: expected cameras by name")
+    cameras = sorted(
+        name
+        for name, value in streams.items()
+        if name.startswith("aria") and isinstance(value, dict)
+    )
     named = str(take.segments[0].get("ego_segment_name") or "")
     cameras.sort(key=lambda name: f"_{name}_" not in named)  # the one the segments show first
     for camera in cameras:
-        relative = (streams[camera].get("rgb") or {}).get("relative_path")
+        stream = streams[camera].get("rgb")
+        relative = stream.get("relative_path") if isinstance(stream, dict) else None
         if not relative:
             continue
         full = f"{take.facts.get('root_dir') or f'takes/{take.name}'}/{relative}"
@@ -175,18 +187,28 @@ def _segments(take: Take, steps: Steps) -> list[Annotation]:
     found = []
     for segment in take.segments:
         where = segment["where"]
-        start, end = (float(_key(segment, name, where)) for name in ("start_time", "end_time"))
+        start, end = (_seconds(segment, name, where) for name in ("start_time", "end_time"))
         step, label = segment.get("step_unique_id"), segment.get("label_id")
-        known = steps.label_of.get(int(step)) if step is not None else None
-        label = known if label is None else int(label)
+        known = None
+        if step is not None:
+            known = steps.label_of.get(_whole(where, "step_unique_id", step))
+        label = known if label is None else _whole(where, "label_id", label)
         if label is None or not 0 <= label < len(steps.classes.names):
             raise InputError(f"{where}: label_id {label}, step {step}: not in label_mapping.csv")
         if known is not None and known != label:
             raise InputError(f"{where}: label_id {label}, but step {step} has label {known}")
-        if not 0 <= start < end:
+        if not 0 <= start < end < float("inf"):
             raise InputError(f"{where}: from {start:g} to {end:g} s; expected 0 <= start < end")
         found.append(Annotation(take.name, start, end, label))
     return found
+
+
+def _seconds(segment: Mapping[str, Any], name: str, where: str) -> float:
+    value = _key(segment, name, where)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: {name}: expected seconds, found {value!r}") from None
 
 
 def _row(take: Take) -> dict[str, Any]:
@@ -205,12 +227,8 @@ def _row(take: Take) -> dict[str, Any]:
 
 
 def _notes(segments: list[Annotation], ends: Mapping[str, float]) -> list[str]:
-    late = [s.take_id for s in segments if s.end_s > ends[s.take_id] + LATE_S]
     repeated = len(segments) - len(set(segments))
-    notes = []
-    if late:
-        names = ", ".join(dict.fromkeys(late))
-        notes.append(f"{len(late)} segments end after their video (wrong file?): {names}")
+    notes = late_notes(segments, ends)
     if repeated:
         notes.append(f"{repeated} segments stand there twice; tokens.overlap decides")
     return notes

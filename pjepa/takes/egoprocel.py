@@ -7,7 +7,6 @@ are in seconds, stand in `annotations/`, and is the public extractor's 10 per se
 
 from __future__ import annotations
 
-import csv
 import re
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from pjepa.takes.framewise import (
 )
 from pjepa.takes.manifest import Classes, FeatureInfo
 from pjepa.takes.source import Source, take_row
+from pjepa.takes.text_files import file_text
 
 EXTRACTOR_FPS = 10.0
 WINDOW = 64  # frames an I3D feature has seen, centred on its own: 32 at stride 2
@@ -43,7 +43,10 @@ def egoprocel_source(own: EgoProceLConfig, config: DataConfig, root: Path) -> So
     splits = {split: read_split(base / f"split1.{split}") for split in ("train", "test")}
     fps, how = _rate(own, base, classes, [name for part in splits.values() for name in part])
     features = FeatureInfo("I3D of FACT, RGB, Kinetics-400", WINDOW / 2 / fps)
-    layout = Layout("egoprocel", root, own.path, fps, True, features)
+    turn = (
+        "FACT's arrays of EgoProceL are [T, D]; transpose them, or read them as data.source=mstcn"
+    )
+    layout = Layout("egoprocel", root, own.path, fps, True, features, turn=turn)
     source = framewise_source(layout, classes, splits, config)
     takes = [take_of_video(take["take_id"], take["split"]) for take in source.takes]
     notes = [*source.notes, f"features at {fps:g} per second: {how}"]
@@ -112,14 +115,14 @@ def _measured(base: Path, name: str, annotation: Path, classes: Classes) -> floa
 def read_seconds(path: Path) -> list[tuple[float, float]]:
     """(start, end) seconds of an EgoProceL annotation: no header, `start, end, number step`."""
     spans = []
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        for number, row in enumerate(csv.reader(file), 1):
-            if not any(cell.strip() for cell in row):
-                continue
-            try:
-                spans.append((float(row[0]), float(row[1])))
-            except (ValueError, IndexError):
-                raise InputError(
-                    f"{path}, line {number}: expected `start, end, step`, found {row!r}"
-                ) from None
+    for number, line in enumerate(file_text(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            start, end, _ = line.split(",", 2)  # a step's name may hold commas and quotes
+            spans.append((float(start), float(end)))
+        except ValueError:
+            raise InputError(
+                f"{path}, line {number}: expected `start, end, step`, found {line!r}"
+            ) from None
     return spans

@@ -13,7 +13,7 @@ from pjepa.takes.annotations import Annotations, Marked
 def read_elan(path: Path, tier: str | None, found: Annotations) -> None:
     """Adds the annotations of one tier; of several with annotations, `tier` has to name one."""
     document = _parsed(path)
-    video, origin_s = _media(document, path)
+    video, origin_s = _media(document, path, found)
     slots = {
         slot.get("TIME_SLOT_ID"): slot.get("TIME_VALUE")
         for slot in document.iterfind("TIME_ORDER/TIME_SLOT")
@@ -30,7 +30,7 @@ def read_elan(path: Path, tier: str | None, found: Annotations) -> None:
         if not label or None in ends:
             lost += 1
             continue
-        start, end = (float(value or 0) / 1000 + origin_s for value in ends)
+        start, end = (_seconds(value, where) + origin_s for value in ends)
         found.rows.append(Marked(where, video, start, end, label))
     if lost:
         found.notes.append(f"{path}: {lost} annotations without a time or a value not used")
@@ -54,13 +54,24 @@ def _parsed(path: Path) -> ET.Element:
     return document
 
 
-def _media(document: ET.Element, path: Path) -> tuple[str, float]:
+def _media(document: ET.Element, path: Path, found: Annotations) -> tuple[str, float]:
     """The video's name (the file's own where none is linked) and its time origin in seconds."""
-    media = document.find("HEADER/MEDIA_DESCRIPTOR")
-    if media is None:
+    linked = document.findall("HEADER/MEDIA_DESCRIPTOR")
+    if not linked:
         return path.stem, 0.0
+    media = linked[0]
     url = media.get("RELATIVE_MEDIA_URL") or media.get("MEDIA_URL") or path.stem
-    return unquote(url).rsplit("/", 1)[-1], float(media.get("TIME_ORIGIN") or 0) / 1000
+    name = unquote(url).replace("\\", "/").rsplit("/", 1)[-1]
+    if len(linked) > 1:
+        found.notes.append(f"{path}: links {len(linked)} media, steps are of the first: {name}")
+    return name, _seconds(media.get("TIME_ORIGIN") or "0", f"{path}, TIME_ORIGIN")
+
+
+def _seconds(milliseconds: str | None, where: str) -> float:
+    try:
+        return float(milliseconds or 0) / 1000
+    except ValueError:
+        raise InputError(f"{where}: expected milliseconds, found {milliseconds!r}") from None
 
 
 def _tier(document: ET.Element, wanted: str | None, path: Path) -> ET.Element | None:

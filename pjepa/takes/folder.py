@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
+from unicodedata import normalize
 
 import pandas as pd
 
@@ -17,7 +18,7 @@ from pjepa.takes.annotations import Annotations, Marked
 from pjepa.takes.framewise import background_id, closest
 from pjepa.takes.holdout import drawn_groups
 from pjepa.takes.manifest import SPLITS, Classes, VideoRow
-from pjepa.takes.source import Annotation, Source, left_out, take_row
+from pjepa.takes.source import Annotation, Source, late_notes, left_out, take_row
 from pjepa.takes.videos import Measured, measured_videos, video_files
 
 TEST_DRAW, VAL_DRAW = 0x7E57, 0x0A1D  # seeds of the two draws
@@ -46,7 +47,8 @@ def folder_source(own: FolderConfig, config: DataConfig, root: Path) -> Source:
         if row.label is not None
     ]
     takes = [_take(ids[name], by_video.get(name, [])) for name in readable]
-    notes = [*found.notes, *_split(takes, segments, own, config.seed)]
+    ends = {ids[name]: measured[name].duration_s for name in readable}
+    notes = [*found.notes, *late_notes(segments, ends), *_split(takes, segments, own, config.seed)]
     prefix = "" if own.path == "." else f"{own.path}/"
     videos = [
         VideoRow(
@@ -63,12 +65,12 @@ def _by_video(rows: Sequence[Marked], names: Sequence[str]) -> dict[str, list[Ma
     for name in names:
         path = PurePosixPath(name)
         for key in {name, path.name, path.with_suffix("").as_posix(), path.stem}:
-            known[key].append(name)
+            known[normalize("NFC", key)].append(name)
     found: dict[str, list[Marked]] = defaultdict(list)
-    paths = set(names)
+    paths = {normalize("NFC", name): name for name in names}  # macOS writes names decomposed
     for row in rows:
-        wanted = row.video.replace("\\", "/").removeprefix("./")
-        matches = [wanted] if wanted in paths else known.get(wanted, [])
+        wanted = normalize("NFC", row.video.replace("\\", "/").removeprefix("./"))
+        matches = [paths[wanted]] if wanted in paths else known.get(wanted, [])
         if len(matches) != 1:
             what = f"stands for {', '.join(matches)}" if matches else "is not in the folder"
             hint = "" if matches else closest(wanted, names)
@@ -97,7 +99,7 @@ def _segment(row: Marked, take_id: str, video: Measured, classes: Classes) -> An
     start, end = row.start, row.end
     if row.frames:
         start, end = start / video.fps, end / video.fps
-    if not 0 <= start < end:
+    if not 0 <= start < end < float("inf"):
         raise InputError(
             f"{row.where}: a segment from {start:g} to {end:g} s; expected 0 <= start < end"
         )

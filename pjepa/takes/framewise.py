@@ -19,7 +19,9 @@ from pjepa.runs import runs
 from pjepa.takes.manifest import Classes, FeatureInfo, VideoRow
 from pjepa.takes.shipped import locator, numpy_array, span_key
 from pjepa.takes.source import Annotation, Source, left_out, take_row
+from pjepa.takes.text_files import file_text
 
+NAMED = 20  # files named in one error
 FAR = 0.02  # share of a take by which features and labels may differ before it looks wrong
 
 
@@ -36,6 +38,7 @@ class Layout:
     pattern: str = ""  # named groups of a video's name: task, recording, participant, view
     group: str = "recording"
     view: str = ""  # of videos whose names tell none
+    turn: str = "set data.mstcn.time_first"  # what to do about arrays of the other orientation
 
     @property
     def base(self) -> Path:
@@ -62,26 +65,23 @@ class Found:
 
 def read_lines(path: Path) -> list[str]:
     """Lines without surrounding blanks; the last may lack its newline, empty ones may follow."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; the data set is not complete") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text ({error.reason} at {error.start})") from None
-    return [line.strip() for line in text.rstrip().splitlines()]
+    text = file_text(path).rstrip()
+    return [line.strip() for line in text.split("\n")] if text else []
 
 
 def read_mapping(path: Path, background: str | None = None) -> Classes:
     """Classes of lines `<id> <name>`; names may hold spaces, ids run from 0 without a gap."""
     names: dict[int, str] = {}
     for number, line in enumerate(read_lines(path), 1):
-        ident, _, name = line.partition(" ")
-        if not ident.isdigit() or not name.strip():
+        ident, name = (*line.split(None, 1), "", "")[:2]
+        if not ident.isdecimal() or not name:
             raise InputError(f"{path}, line {number}: expected `<id> <name>`, found {line!r}")
-        if int(ident) in names or name.strip() in names.values():
+        if int(ident) in names or name in names.values():
             raise InputError(f"{path}, line {number}: {line!r} stands there twice")
-        names[int(ident)] = name.strip()
-    if sorted(names) != list(range(len(names))) or not names:
+        names[int(ident)] = name
+    if not names:
+        raise InputError(f"{path}: no class; expected `<id> <name>` lines")
+    if sorted(names) != list(range(len(names))):
         raise InputError(f"{path}: ids {min(names, default=0)} to {max(names, default=0)} for "
                          f"{len(names)} classes; expected 0 to {len(names) - 1}")  # fmt: skip
     ordered = tuple(names[ident] for ident in range(len(names)))
@@ -154,7 +154,9 @@ def framewise_source(
     for name in track(list(split_of), "takes: read", unit="take"):
         _read_take(layout, name, split_of[name], ids, found)
     if found.faults:
-        raise InputError("; ".join(found.faults))
+        more = len(found.faults) - NAMED
+        told = [*found.faults[:NAMED], *([f"and {more} more"] if more > 0 else [])]
+        raise InputError("; ".join(told))
     return Source(
         found.videos,
         found.takes,
@@ -180,13 +182,16 @@ def _read_take(layout: Layout, name: str, split: str, ids: Mapping[str, int], fo
     shape = numpy_array(file).shape
     rows, other = shape if layout.time_first else shape[::-1]
     length = min(rows, len(labels))
+    if not length:
+        found.missing.append(name)
+        return
     if rows != len(labels):
         found.cut.append(f"{name} ({rows} features, {len(labels)} labels)")
     if _far(rows, len(labels)):
         if not _far(other, len(labels)):
             found.faults.append(
                 f"{file}: array {list(shape)} beside {len(labels)} labels: time stands "
-                f"{'last' if layout.time_first else 'first'}; set data.mstcn.time_first"
+                f"{'last' if layout.time_first else 'first'}; {layout.turn}"
             )
         found.far.append(name)
     kind = "npy" if layout.time_first else "npy-dt"

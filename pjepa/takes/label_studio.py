@@ -28,7 +28,7 @@ def read_label_studio(path: Path, values: list[dict[str, Any]], found: Annotatio
     for number, task in enumerate(values):
         where = f"{path}, task {task.get('id', number)}"
         video = _video(task, where)
-        results, count = _results(task)
+        results, count = _results(task, where)
         repeated += count > 1
         spans = [span for value in results for span in _spans(value, video, where)]
         other += sum(not list(_spans(value, video, where)) for value in results)
@@ -39,15 +39,22 @@ def read_label_studio(path: Path, values: list[dict[str, Any]], found: Annotatio
         found.notes.append(f"{path}: {repeated} tasks annotated more than once: the last counts")
 
 
-def _results(task: dict[str, Any]) -> tuple[list[dict[str, Any]], int]:
+def _results(task: dict[str, Any], where: str) -> tuple[list[dict[str, Any]], int]:
     """Values of the regions, and how many annotations there were to choose from."""
     if "annotations" not in task:  # JSON-MIN
         return [region for value in task.values() for region in _regions(value)], 1
-    kept = [a for a in task["annotations"] or [] if not a.get("was_cancelled")]
-    results = kept[-1].get("result") or [] if kept else []
-    return [result["value"] for result in results if isinstance(result.get("value"), dict)], len(
-        kept
-    )
+    kept = [a for a in _objects(task, "annotations", where) if not a.get("was_cancelled")]
+    results = _objects(kept[-1], "result", where) if kept else []
+    values = [result["value"] for result in results if isinstance(result.get("value"), dict)]
+    return values, len(kept)
+
+
+def _objects(value: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    """A list of objects under a key, which may be empty."""
+    found = value.get(key) or []
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise InputError(f"{where}: {key}: expected a list of objects, found {str(found)[:60]}")
+    return found
 
 
 def _regions(value: Any) -> list[dict[str, Any]]:
@@ -60,15 +67,22 @@ def _regions(value: Any) -> list[dict[str, Any]]:
 def _spans(value: dict[str, Any], video: str, where: str) -> Iterator[Marked]:
     """The spans of one region: frames count from 1 and the last belongs to the span."""
     try:
-        for label in value.get("timelinelabels") or []:
+        for label in _names(value, "timelinelabels", where):
             for span in value.get("ranges") or []:
                 first, last = float(span["start"]) - 1, float(span["end"])
-                yield Marked(where, video, first, last, str(label), frames=True)
+                yield Marked(where, video, first, last, label, frames=True)
         if "start" in value and "end" in value:
-            for label in value.get("labels") or []:
-                yield Marked(where, video, float(value["start"]), float(value["end"]), str(label))
+            for label in _names(value, "labels", where):
+                yield Marked(where, video, float(value["start"]), float(value["end"]), label)
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{where}: expected a range with start and end, found {value!r}") from None
+
+
+def _names(value: dict[str, Any], key: str, where: str) -> list[str]:
+    names = value.get(key) or []
+    if not isinstance(names, list):
+        raise InputError(f"{where}: {key}: expected a list of names, found {names!r}")
+    return [str(name) for name in names]
 
 
 def _video(task: dict[str, Any], where: str) -> str:

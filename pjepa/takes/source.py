@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,6 +24,8 @@ from pjepa.takes.manifest import (
     write_table,
     write_videos,
 )
+
+LATE_S = 1.0  # a segment may end this long after its video
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,13 @@ def take_row(
         "recording": recording, "participant": participant, "view": view,
         "group": group or recording,
     }  # fmt: skip
+
+
+def late_notes(segments: list[Annotation], ends: Mapping[str, float]) -> list[str]:
+    """What to say about segments that end after their video, of whose takes `ends` has the ends."""
+    late = [s.take_id for s in segments if s.end_s > ends[s.take_id] + LATE_S]
+    names = ", ".join(dict.fromkeys(late))
+    return [f"{len(late)} segments end after their video (wrong file?): {names}"] if late else []
 
 
 def left_out(why: str, names: list[str], missing: Literal["fail", "skip"]) -> dict[str, list[str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pjepa.errors import InputError
 from pjepa.takes.annotations import Annotations, Marked, seconds
+from pjepa.takes.text_files import file_text
 
 TIMES = re.compile(r"^(\S+)[ \t]+-->[ \t]+(\S+)")
 TAG = re.compile(r"<[^>]*>")  # voices and styles around a cue's text
@@ -15,10 +16,7 @@ TAG = re.compile(r"<[^>]*>")  # voices and styles around a cue's text
 
 def read_vtt(path: Path, found: Annotations) -> None:
     """Adds every cue; cues without text are counted."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    text = file_text(path)
     if not text.startswith("WEBVTT"):
         raise InputError(f"{path}, line 1: expected WEBVTT, found {text[:20]!r}")
     lost, before = 0, len(found.rows)

@@ -1,0 +1,377 @@
+"""Files as they come from other people: marks, newlines, quotes, holes, twins, kinds, escapes.
+
+Every loader reads what can be read and names file and place of what cannot; none ends in a
+traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pjepa.config.data import DataConfig
+from pjepa.errors import InputError
+from pjepa.takes.archive_table import ARCHIVES
+from pjepa.takes.registry import open_source
+from pjepa.takes.source import Source, checked_source
+from tests.takes.archives import write_archive
+from tests.takes.assembly import SEQUENCES, VIEW, write_annotations, write_lmdb
+from tests.takes.bundles import write_bundle, write_egoprocel
+from tests.takes.own_videos import write_video
+from tests.takes.test_egoexo4d import TAKES, Download
+
+Change = Callable[[Path], Any]
+MARK = b"\xef\xbb\xbf"
+HEAD = "video,start,end,label\n"
+
+
+def source(root: Path, name: str, **values: Any) -> Source:
+    return checked_source(open_source(DataConfig.model_validate({"source": name, **values}), root))
+
+
+def write(name: str, content: str | bytes) -> Change:
+    data = content if isinstance(content, bytes) else content.encode()
+    return lambda base: (base / name).write_bytes(data)
+
+
+def add(name: str, more: str) -> Change:
+    return lambda base: (base / name).write_text((base / name).read_text() + more)
+
+
+def foreign_newlines(base: Path) -> None:
+    """Every text file with a mark, CRLF and empty lines at its end."""
+    for path in base.rglob("*"):
+        if path.suffix in (".txt", ".csv", ".bundle", ".json", ".train", ".test"):
+            path.write_bytes(MARK + path.read_bytes().replace(b"\n", b"\r\n") + b"\r\n\r\n")
+
+
+# Own videos
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("videos")
+    for name in ("x.mp4", "a, b.mp4", unicodedata.normalize("NFD", "Über 日本.mp4")):
+        write_video(root / "mine" / name, ("cut",), 1.0)
+    return root
+
+
+def labelled(root: Path, text: str | bytes, name: str = "labels.csv") -> Source:
+    path = root / "mine" / name
+    write(name, text)(root / "mine")
+    try:
+        return source(root, "folder", folder={"path": "mine", "labels": name})
+    finally:
+        path.unlink()
+
+
+READ = {
+    "a mark and CRLF": MARK + f"{HEAD}x,0,1,cut\n".replace("\n", "\r\n").encode(),
+    "CR alone": f"{HEAD}x,0,1,cut".replace("\n", "\r"),
+    "quoted commas": f'{HEAD}"a, b.mp4",0,1,cut',
+    "composed letters": f"{HEAD}Über 日本,0,1,cut",
+    "columns without a name": "video,start,end,label,,\nx,0,1,cut,,\n,,,,,",
+    "decimal commas": "video;start;end;label\nx;0,0;1,0;cut",
+}
+
+
+@pytest.mark.parametrize("text", READ.values(), ids=READ)
+def test_labels_that_are_read(videos: Path, text: str | bytes) -> None:
+    (segment,) = labelled(videos, text).segments
+    assert (segment.start_s, segment.end_s) == (0.0, 1.0)
+
+
+def studio(annotations: object) -> str:
+    return json.dumps([{"data": {"video": "x.mp4"}, "annotations": annotations}])
+
+
+REFUSED = {
+    "labels.csv": {
+        f'{HEAD}x,0,0.5,"cut\nx,0.5,1,stir\n': r"line 2: a quote is not closed",
+        f"{HEAD}x,0,inf,cut": r"line 2: a segment from 0 to inf",
+        f"{HEAD}x\0,0,1,cut": r"line 2: video 'x\\x00' is not in the folder",
+        "video,start,end,label,start\n": r"two columns of one name",
+    },
+    "r.json": {
+        "": r"r.json: not JSON",
+        "[" * 100_000: r"r.json: not JSON",
+        '[{"video": "x", "start": 0, "begin": 1, "end": 1, "label": "cut"}]': r"\[0\]: two keys",
+        studio([3]): r"task 0: annotations: expected a list of objects, found \[3\]",
+        studio([{"result": "x"}]): r"task 0: result: expected a list of objects",
+        studio([{"result": [{"value": {"timelinelabels": "cut"}}]}]): r"expected a list of names",
+    },
+    "x.eaf": {"": r"x.eaf: not XML"},
+    "x.vtt": {"": r"x.vtt, line 1: expected WEBVTT"},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"), [(n, t, m) for n, v in REFUSED.items() for t, m in v.items()]
+)
+def test_labels_that_are_refused(videos: Path, name: str, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        labelled(videos, text, name)
+
+
+def test_text_of_another_encoding_is_named(videos: Path) -> None:
+    with pytest.raises(InputError, match=r"labels.csv: not UTF-8 text \(byte 0\); save it as"):
+        labelled(videos, f"{HEAD}x,0,1,cut".encode("utf-16"))
+
+
+def test_columns_that_are_not_read_are_said(videos: Path) -> None:
+    """A misspelt `participant` would leak a person between splits."""
+    notes = " ".join(labelled(videos, "video,start,end,label,particpant\nx,0,1,cut,anna").notes)
+    assert "columns not used: particpant" in notes
+    notes = " ".join(labelled(videos, f"{HEAD}x,0,9,cut").notes)
+    assert "1 segments end after their video" in notes
+
+
+# Frame labels: MS-TCN and EgoProceL
+
+
+def turn(base: Path) -> None:
+    for path in base.glob("features/*.npy"):
+        np.save(path, np.load(path).T)
+
+
+BUNDLE: dict[str, tuple[Change, str]] = {
+    "no class": (write("mapping.txt", ""), r"mapping.txt: no class; expected"),
+    "no array": (write("features/S1_Cheese_C1.npy", b""), r"S1_Cheese_C1.npy: not a .npy array"),
+    "no row": (
+        lambda base: np.save(base / "features/S1_Cheese_C1.npy", np.zeros((8, 0), np.float32)),
+        r"1 takes with no features \(S1_Cheese_C1\)",
+    ),
+    "a vector": (
+        lambda base: np.save(base / "features/S1_Cheese_C1.npy", np.zeros(5, np.float32)),
+        r"expected a 2-D array of floats, found float32 \[5\]",
+    ),
+    "another encoding": (
+        write("groundTruth/S1_Cheese_C1.txt", "café".encode("latin-1")),
+        r"S1_Cheese_C1.txt: not UTF-8 text \(byte 3\)",
+    ),
+    "turned": (turn, r"time stands first; set data.mstcn.time_first"),
+    "absolute": (write("splits/train.split1.bundle", "/etc/passwd"), r"no features \(/etc/passw"),
+}
+
+
+@pytest.mark.parametrize("case", BUNDLE)
+def test_bundles_that_are_refused(tmp_path: Path, case: str) -> None:
+    write_bundle(tmp_path / "gtea")
+    change, message = BUNDLE[case]
+    change(tmp_path / "gtea")
+    with pytest.raises(InputError, match=message):
+        source(tmp_path, "mstcn", mstcn={"dataset": "gtea"})
+
+
+def test_bundles_that_are_read(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "gtea")
+    plain = source(tmp_path, "mstcn", mstcn={"dataset": "gtea"})
+    foreign_newlines(tmp_path / "gtea")
+    mapping = tmp_path / "gtea/mapping.txt"
+    mapping.write_bytes(mapping.read_bytes().replace(b" ", b"\t"))
+    assert source(tmp_path, "mstcn", mstcn={"dataset": "gtea"}) == plain
+
+
+def test_egoprocel_from_elsewhere(tmp_path: Path) -> None:
+    base = tmp_path / "egoprocel"
+    write_egoprocel(base, annotations_fps=15.0)
+    plain = source(tmp_path, "egoprocel")
+    foreign_newlines(base)
+    assert source(tmp_path, "egoprocel") == plain
+    turn(base)
+    with pytest.raises(InputError, match=r"time stands last; FACT's"):
+        source(tmp_path, "egoprocel")
+
+
+# Assembly101
+
+ACTIONS = "coarse-annotations/actions.csv"
+TRAIN = "coarse-annotations/coarse_splits/train_coarse_assembly.txt"
+FIRST = f"assembly_{SEQUENCES[0]}.txt"
+COARSE: dict[str, tuple[Change, str]] = {
+    "a short row": (add(ACTIONS, "\n4"), r"actions.csv, line 6: action 4 '': expected each once"),
+    "an id twice": (add(ACTIONS, "\n3,0,0,other,v,n"), r"line 6: action 3 'other'"),
+    "a name twice": (add(ACTIONS, "\n4,0,0,inspect toy,v,n"), r"line 6: action 4 'inspect toy'"),
+    "a take twice": (add(TRAIN, f"\n{FIRST}\t1"), r"train_coarse_assembly.txt, line 2: .* twice"),
+    "two splits": (add(TRAIN, f"\nassembly_{SEQUENCES[1]}.txt\t1"), r"is in train and in val"),
+    "an escape": (write(TRAIN, "assembly_../../etc/passwd.txt\t1"), r"expected a path inside"),
+    "no action": (write(ACTIONS, ""), r"actions.csv, line 1: expected the columns action_id"),
+    "no store": (write(f"{VIEW}/data.mdb", b"x"), r"not an LMDB environment"),
+}
+
+
+@pytest.mark.parametrize("case", COARSE)
+def test_annotations_that_are_refused(tmp_path: Path, case: str) -> None:
+    base = tmp_path / "assembly101"
+    write_annotations(base)
+    write_lmdb(base / VIEW)
+    change, message = COARSE[case]
+    change(base)
+    with pytest.raises(InputError, match=message):
+        source(tmp_path, "assembly101")
+
+
+def test_annotations_with_other_newlines(tmp_path: Path) -> None:
+    write_annotations(tmp_path / "assembly101")
+    write_lmdb(tmp_path / "assembly101" / VIEW)
+    plain = source(tmp_path, "assembly101")
+    foreign_newlines(tmp_path / "assembly101/coarse-annotations")
+    assert source(tmp_path, "assembly101") == plain
+
+
+# Ego-Exo4D
+
+
+@pytest.fixture(scope="module")
+def exo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Download(tmp_path_factory.mktemp("exo")).folder
+
+
+MAPPING = "annotations/keystep_benchmark/label_mapping.csv"
+KEYSTEPS = "annotations/keystep_benchmark/keystep_segment_train.json"
+
+
+def edit(name: str, change: Callable[[Any], Any]) -> Change:
+    def apply(base: Path) -> None:
+        value = json.loads((base / name).read_text())
+        change(value)
+        (base / name).write_text(json.dumps(value))
+
+    return apply
+
+
+def twin(takes: list[dict[str, Any]], **values: str) -> None:
+    takes.append({**takes[0], **values})
+
+
+def segment(**values: object) -> Change:
+    return edit(KEYSTEPS, lambda value: value["segments"][0].update(values))
+
+
+KEYSTEP: dict[str, tuple[Change, str]] = {
+    "no list": (lambda base: (base / "takes.json").unlink(), r"takes.json: no such file; fetch it"),
+    "another encoding": (write("takes.json", b'["\xe9"]'), r"takes.json: not UTF-8 text"),
+    "no name": (
+        edit("takes.json", lambda takes: takes[0].pop("take_name")),
+        r"takes.json, \[0\]: expected the key 'take_name'",
+    ),
+    "a take twice": (edit("takes.json", twin), r"takes.json, \[3\]: take_uid .* stands there twi"),
+    "a name twice": (
+        edit("takes.json", lambda takes: takes[1].update(take_name=TAKES[0])),
+        r"take_name 'uni_cooking_01_2' stands there twice",
+    ),
+    "an escape": (
+        edit("takes.json", lambda takes: takes[0].update(root_dir="../../etc")),
+        r"expected a path inside the data set's folder",
+    ),
+    "cameras in a list": (
+        edit("takes.json", lambda takes: takes[0].update(frame_aligned_videos=[1])),
+        r"frame_aligned_videos: expected cameras by name",
+    ),
+    "words for seconds": (segment(start_time="soon"), r"segments\[0\]: start_time: expected sec"),
+    "words for labels": (segment(label_id="x"), r"segments\[0\]: label_id: expected a whole"),
+    "no step": (add(MAPPING, "\n3,5"), r"label_mapping.csv, line 5: no step_name"),
+    "an open quote": (add(MAPPING, '\n3,5,"Cut'), r"label_mapping.csv, line 5: a quote is not clo"),
+}
+
+
+@pytest.mark.parametrize("case", KEYSTEP)
+def test_keysteps_that_are_refused(exo: Path, case: str) -> None:
+    kept = {name: (exo / name).read_bytes() for name in ("takes.json", MAPPING, KEYSTEPS)}
+    change, message = KEYSTEP[case]
+    change(exo)
+    try:
+        with pytest.raises(InputError, match=message):
+            source(exo.parent, "egoexo4d")
+    finally:
+        for name, content in kept.items():
+            (exo / name).write_bytes(content)
+
+
+def test_keysteps_with_other_newlines(exo: Path) -> None:
+    plain = source(exo.parent, "egoexo4d")
+    kept = {path: path.read_bytes() for path in exo.rglob("*.[jc]s*")}
+    foreign_newlines(exo)
+    assert source(exo.parent, "egoexo4d") == plain
+    for path, content in kept.items():
+        path.write_bytes(content)
+
+
+# The authors' archives
+
+SEGMENTS = str(ARCHIVES["egoprocel_fact"].segments)
+ROW = "u,vid0.mp4,train,Brownie"
+
+
+def stored(name: str, **values: Any) -> Change:
+    """Changes keys of an archive; functions are given the archive."""
+
+    def apply(base: Path) -> None:
+        path = base / ARCHIVES[name].features
+        content = torch.load(path)
+        made = {key: v(content) if callable(v) else v for key, v in values.items()}
+        torch.save({**content, **made}, path)
+
+    return apply
+
+
+def emptied(content: dict[str, Any]) -> torch.Tensor:
+    return torch.cat([content["offsets"], content["offsets"][-1:]])
+
+
+ARCHIVED: dict[str, tuple[str, Change, str]] = {
+    "cells without a column": (
+        "egoprocel_fact", add(SEGMENTS, f"\n{ROW},1,s,0,1,2"), r"line 52: more cells than",
+    ),
+    "a giant class": (
+        "egoprocel_fact", add(SEGMENTS, f"\n{ROW},99999999999,s,0,1"), r"line 52: .*up to 99999",
+    ),
+    "objects": (
+        "egoprocel_fact",
+        lambda base: torch.save(Path("x"), base / ARCHIVES["egoprocel_fact"].features),
+        r"it holds more than tensors",
+    ),
+    "turned": (
+        "egoprocel_fact",
+        stored("egoprocel_fact", tokens=lambda content: content["tokens"].T.contiguous()),
+        r"offsets: expected 0 rising to 12 tokens",
+    ),
+    "a video without a token": (
+        "m2cai16",
+        stored(
+            "m2cai16", offsets=emptied,
+            video_ids=lambda content: [*content["video_ids"], "video81"],
+            source_splits=lambda content: [*content["source_splits"], "test"],
+        ),
+        r"1 takes with no token in the archive \(m2cai16/video81\)",
+    ),
+    "a phase twice": (
+        "cholec80", stored("cholec80", phase_class_names=["a", "a", "b", "c"]), r"stands there twi",
+    ),
+    "an escape": (
+        "lemon", stored("lemon", shards=["../../../../../etc/passwd", "x"]), r"a path inside",
+    ),
+    "broken numbers": (
+        "lemon", stored("lemon", shard_ids=torch.rand(4)), r"shard_ids: expected 4 whole numbers",
+    ),
+    "words for a rate": ("lemon", stored("lemon", target_fps="4x"), r"target_fps: expected a num"),
+    "no token": (
+        "lemon", stored("lemon", num_tokens=torch.zeros(4, dtype=torch.int64)), r"'v00' has none",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ARCHIVED)
+def test_archives_that_are_refused(tmp_path: Path, case: str) -> None:
+    name, change, message = ARCHIVED[case]
+    write_archive(tmp_path, name)
+    change(tmp_path / "pjepa_features")
+    with pytest.raises(InputError, match=message):
+        source(tmp_path, "archive", archive={"set": name})
