@@ -23,7 +23,9 @@ help:
 	@echo "make proof      set up, then the proof: 5 seeds and the shuffled world"
 	@echo "make clean-env  remove .venv"
 
+# DVC cannot see data outside the project: a list that is stale stops here.
 repro: setup
+	@$(RUN) pjepa data scan --check
 	@$(RUN) dvc repro
 
 test: setup

@@ -168,6 +168,7 @@ def project() -> Iterator[Finding]:
         yield Finding("ok", str(paths.PARAMS))
     except InputError as error:
         yield Finding("broken", str(paths.PARAMS), str(error).removeprefix(f"{paths.PARAMS}: "))
+    yield from _listed_data()
     for tool, command, hint in (
         ("git", ["git", "rev-parse", "--short", "HEAD"], "git init, git commit"),
         ("dvc", ["dvc", "root"], "dvc init"),
@@ -177,6 +178,21 @@ def project() -> Iterator[Finding]:
             yield Finding("broken", tool, f"this folder is not set up; run make, or {hint}")
         else:
             yield Finding("ok", tool, f"at {done}" if tool == "git" else "initialised")
+
+
+def _listed_data() -> Iterator[Finding]:
+    """Whether the list of the source's files, all that DVC knows of them, is what is on disk."""
+    from pjepa.config.data import DataConfig
+    from pjepa.config.section import read_section
+    from pjepa.roots import data_root
+    from pjepa.takes.scan import stale_list
+
+    try:
+        config = read_section(DataConfig, "data")
+    except InputError:
+        return  # `project` has said so
+    if stale := stale_list(config, data_root()):
+        yield Finding("broken", "list of data", f"{stale}, then `dvc repro`")
 
 
 def _output(command: list[str]) -> str | None:

@@ -17,6 +17,21 @@ app = typer.Typer(
 )
 
 
+def warn_of_stale_data() -> None:
+    """Says on stderr when data has changed since it was listed: `dvc repro` cannot know."""
+    from pjepa.config.data import DataConfig
+    from pjepa.config.section import read_section
+    from pjepa.roots import data_root
+    from pjepa.takes.scan import stale_list
+
+    try:
+        stale = stale_list(read_section(DataConfig, "data"), data_root())
+    except InputError:
+        return  # the tool itself says what is wrong
+    if stale:
+        typer.echo(f"warning: results are older than the data: {stale}, then `dvc repro`", err=True)
+
+
 @contextmanager
 def one_line_errors() -> Iterator[None]:
     """Bad input ends in one line on stderr and exit code 1, as in the stages."""

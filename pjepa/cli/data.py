@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pjepa.cli.app import app, one_line_errors
+from pjepa.errors import InputError
 
 data = typer.Typer(no_args_is_help=True, help="Look at takes before anything is computed on them.")
 app.add_typer(data, name="data")
@@ -18,15 +19,25 @@ def scan(
     name: Annotated[
         str | None, typer.Argument(help="A source of params.yaml; data.source by default.")
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit code 1 if the list is stale.")
+    ] = False,
 ) -> None:
-    """List a source's files in data/sources/NAME.json, which Git tracks and `takes` depends on."""
+    """List a source's files in data/sources/NAME.json, which Git tracks and `takes` depends on.
+
+    DVC sees data outside the project through this list alone: scan again after every change.
+    """
     from pjepa.config.params import check_params
     from pjepa.roots import data_root
-    from pjepa.takes.scan import named_config, write_scan
+    from pjepa.takes.scan import named_config, stale_list, write_scan
     from pjepa.work import read_json
 
     with one_line_errors():
         config = named_config(check_params().data, name)
+        if check:
+            if stale := stale_list(config, data_root()):
+                raise InputError(stale)
+            return
         path = write_scan(config, data_root())
     typer.echo(f"{path}: {len(read_json(path)['files'])} files")
 

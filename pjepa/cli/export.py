@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pjepa import paths
-from pjepa.cli.app import app, one_line_errors
+from pjepa.cli.app import app, one_line_errors, warn_of_stale_data
 from pjepa.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def export(
     from pjepa.streams.store import StreamReader, read_labels
     from pjepa.takes.manifest import read_classes, read_takes
 
+    warn_of_stale_data()
     with one_line_errors():
         stream = StreamReader(representation_stream(representation))
         classes = read_classes(paths.CLASSES)
@@ -79,6 +80,7 @@ def publish(
     """Upload models/pjepa with a model card made from this project's data and results."""
     from pjepa.model.encoder import ProcedureEncoder
 
+    warn_of_stale_data()
     with one_line_errors():
         if repo is None and folder is None:
             raise InputError("expected NAME/MODEL on the hub, or --folder DIR to look at it first")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pjepa import paths
-from pjepa.cli.app import app, one_line_errors
+from pjepa.cli.app import app, one_line_errors, warn_of_stale_data
 from pjepa.errors import InputError
 from pjepa.report.terminal import print_table
 from pjepa.report.verify import committed_metrics, metric_changes
@@ -22,6 +22,7 @@ def verify(
     ] = 2.0,
 ) -> None:
     """Compare results/metrics.json with the committed one; exit code 1 if they differ."""
+    warn_of_stale_data()
     with one_line_errors():
         present = read_json(paths.METRICS)
         changes = metric_changes(committed_metrics(paths.METRICS), present, tolerance)
@@ -85,6 +86,7 @@ def table(
     from pjepa.config.presets import preset_names
     from pjepa.report.paper_table import applied_preset, caveats, latex, paper_table, text_rows
 
+    warn_of_stale_data()
     with one_line_errors():
         params = check_params()
         name = preset or applied_preset(params, preset_names())

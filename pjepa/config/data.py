@@ -128,6 +128,9 @@ class DataConfig(Section):
     holdout: float = Field(0.1, gt=0, lt=1)
     fold: int = Field(1, ge=1)  # of cross-validated sets; the others have one
     missing: Literal["fail", "skip"] = "fail"  # takes whose video or features are not there
+    # A CSV below the source's folder: take, and group, participant or recording. None: as named
+    # by the data set, of which the surgical ones name no surgeon.
+    groups: str | None = None
     workers: int = Field(2, ge=1)
     demo: DemoConfig = DemoConfig()
     egoexo4d: EgoExo4DConfig = EgoExo4DConfig()
@@ -141,6 +144,8 @@ class DataConfig(Section):
     def meaningful(self) -> DataConfig:
         if self.order != "procedure" and self.source != "demo":
             raise ValueError(f"order {self.order} is of the demo, the source is {self.source}")
+        if self.groups is not None and self.source == "demo":
+            raise ValueError("groups: the demo has groups of its own and no folder to read from")
         if self.fold != 1 and self.source not in FOLDED:
             raise ValueError(f"fold {self.fold}: source {self.source} has one split, fold 1")
         return self

@@ -117,7 +117,7 @@ def _findings(source: Source, params: Params) -> Iterator[Finding]:
     yield from _unreadable(source)
     yield from _times(source)
     yield from _typos(source)
-    yield from _leaks(source)
+    yield from _leaks(source, given=params.data.groups is not None)
     yield from _unscored(source)
     yield from _unannotated(source, params)
 
@@ -191,8 +191,11 @@ def _numbered(one: str, two: str) -> bool:
     return one.translate(strip) == two.translate(strip)
 
 
-def _leaks(source: Source) -> Iterator[Finding]:
-    """The same recording, group or participant in what is fitted on and in what is scored."""
+def _leaks(source: Source, given: bool) -> Iterator[Finding]:
+    """The same recording, group or participant in what is fitted on and in what is scored.
+
+    Groups `given` to a data set may well cut across its official splits: that has to be known.
+    """
     takes = pd.DataFrame(source.takes)
     told: set[frozenset[str]] = set()
     for what in ("recording", "group", "participant"):
@@ -201,7 +204,8 @@ def _leaks(source: Source) -> Iterator[Finding]:
             members = frozenset(part["take_id"])
             if len(splits) > 1 and members not in told:
                 told.add(members)
-                level: Any = "warning" if what == "participant" else "error"
+                known = what == "participant" or (given and what == "group")
+                level: Any = "warning" if known else "error"
                 where = " and ".join(sorted(splits))
                 yield Finding(level, f"{what} {value!r} is in {where}: {len(members)} takes")
 

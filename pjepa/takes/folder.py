@@ -16,6 +16,7 @@ from pjepa.roots import inside
 from pjepa.takes.annotation_files import read_annotations
 from pjepa.takes.annotations import Annotations, Marked
 from pjepa.takes.framewise import background_id, closest
+from pjepa.takes.groups import groups_file, regrouped
 from pjepa.takes.holdout import drawn_groups
 from pjepa.takes.manifest import SPLITS, Classes, VideoRow
 from pjepa.takes.source import Annotation, Source, late_notes, left_out, take_row
@@ -47,6 +48,9 @@ def folder_source(own: FolderConfig, config: DataConfig, root: Path) -> Source:
         if row.label is not None
     ]
     takes = [_take(ids[name], by_video.get(name, [])) for name in readable]
+    if config.groups is not None:
+        takes, told = regrouped(takes, groups_file(config, root))
+        found.notes += told
     ends = {ids[name]: measured[name].duration_s for name in readable}
     notes = [*found.notes, *late_notes(segments, ends), *_split(takes, segments, own, config.seed)]
     prefix = "" if own.path == "." else f"{own.path}/"

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pjepa.config.data import DataConfig
 from pjepa.errors import InputError
+from pjepa.takes.groups import groups_file, regrouped
 from pjepa.takes.source import Source
 
 
 def open_source(config: DataConfig, root: Path) -> Source:
-    """What the chosen source holds; `root` is the data root of this machine."""
+    """What the chosen source holds, in the groups that are asked for; `root` is the data root."""
+    source = _source(config, root)
+    if config.groups is None or config.source == "folder":  # which groups before it draws splits
+        return source
+    takes, notes = regrouped(source.takes, groups_file(config, root))
+    return replace(source, takes=takes, notes=[*source.notes, *notes])
+
+
+def _source(config: DataConfig, root: Path) -> Source:
     match config.source:
         case "demo":
             from pjepa.takes.demo.source import demo_source

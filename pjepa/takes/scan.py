@@ -1,15 +1,16 @@
 """The Git-tracked list of a source's files: what DVC sees of data that stands outside the project.
 
-`data/sources/<name>.json` holds relative path, size and a sampled hash of every file a source may
-read. `takes` depends on it: another file, another size, another sample, and the stage runs again.
+`data/sources/<name>.json` holds relative path, size and a hash of every file a source may read: of
+all of it, or of samples where the file is large and binary. `takes` depends on it: another file,
+another size, another hash, and the stage runs again.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 
 from pjepa.config.data import DataConfig, SourceName
@@ -22,7 +23,8 @@ from pjepa.takes.archive_table import archive_files
 from pjepa.takes.videos import VIDEO_SUFFIXES
 from pjepa.work import read_json, write_json
 
-SAMPLE = 65_536  # bytes read at the start, the middle and the end of a file
+SAMPLE = 65_536  # bytes read at the start, the middle and the end of a large file
+BINARY = (*VIDEO_SUFFIXES, ".npy", ".mdb", ".pt")  # sampled; all other files are read whole
 EVERYTHING = ("**/*",)
 BUNDLE = ("features/*.npy", "groundTruth/*.txt", "splits/*.bundle", "mapping.txt")
 EGO = "takes/*/frame_aligned_videos"
@@ -64,6 +66,8 @@ def scanned_files(config: DataConfig, root: Path) -> list[str]:
         for path in folder.glob(pattern)
         if path.is_file() and path.name.lower().endswith(suffixes)
     }
+    if config.groups is not None and inside(folder, config.groups).is_file():
+        found.add(PurePosixPath(config.groups).as_posix())
     return sorted(name for name in found if not _hidden(Path(name)))
 
 
@@ -99,25 +103,47 @@ def write_scan(config: DataConfig, root: Path) -> Path:
 
 
 def check_scan(config: DataConfig, root: Path) -> None:
-    """Refuses to work from a list that the disk no longer agrees with (names and sizes)."""
+    """Refuses to work from a list that the disk no longer agrees with.
+
+    Names and sizes are compared, and the content of text: a label may change and the size not.
+    """
     path = source_list(config.source)
     again = f"run `pjepa data scan {config.source}`"
     if not path.exists():
         raise InputError(f"{path}: no such file; {again}")
-    listed = {entry["path"]: entry["size"] for entry in read_json(path)["files"]}
+    listed = {entry["path"]: entry for entry in read_json(path)["files"]}
     changes = list(_changes(listed, config, root))
     if changes:
         more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
         raise InputError(f"{path}: {changes[0]}{more}; {again}")
 
 
-def _changes(listed: dict[str, int], config: DataConfig, root: Path) -> Iterator[str]:
+def stale_list(config: DataConfig, root: Path) -> str | None:
+    """What the disk says against the list; nothing where the data is not on this machine."""
+    if config.path is None or not source_list(config.source).exists():
+        return None
+    try:
+        source_folder(config, root)
+    except InputError:
+        return None
+    try:
+        check_scan(config, root)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def _changes(listed: dict[str, dict[str, Any]], config: DataConfig, root: Path) -> Iterator[str]:
     names = scanned_files(config, root)
     for name in names:
         if name not in listed:
             yield f"{name} is new"
-        elif (size := inside(source_folder(config, root), name).stat().st_size) != listed[name]:
-            yield f"{name} has {size} bytes, expected {listed[name]}"
+            continue
+        file, size = inside(source_folder(config, root), name), listed[name]["size"]
+        if (found := file.stat().st_size) != size:
+            yield f"{name} has {found} bytes, expected {size}"
+        elif not _sampled(file) and _hash(file, size) != listed[name]["sample"]:
+            yield f"{name} has another content"
     for name in sorted(set(listed) - set(names)):
         yield f"{name} is not there any more"
 
@@ -128,14 +154,22 @@ def _hidden(name: Path) -> bool:
 
 def _entry(name: str, file: Path) -> dict[str, Any]:
     size = file.stat().st_size
-    return {"path": name, "size": size, "sample": _sampled_hash(file, size)}
+    return {"path": name, "size": size, "sample": _hash(file, size)}
 
 
-def _sampled_hash(file: Path, size: int) -> str:
-    """sha256 of the size and of three pieces: files of many GB take no longer than small ones."""
+def _sampled(file: Path) -> bool:
+    """Whether samples stand for the file; of annotations every byte counts."""
+    return file.suffix.lower() in BINARY
+
+
+def _hash(file: Path, size: int) -> str:
+    """sha256 of the size and the content, or of three pieces: many GB take no longer than a few."""
     digest = hashlib.sha256(str(size).encode())
+    starts: Iterable[int] = range(0, size, SAMPLE)
+    if _sampled(file):
+        starts = sorted({0, max(0, size // 2 - SAMPLE // 2), max(0, size - SAMPLE)})
     with file.open("rb") as stream:
-        for start in sorted({0, max(0, size // 2 - SAMPLE // 2), max(0, size - SAMPLE)}):
+        for start in starts:
             stream.seek(start)
             digest.update(stream.read(SAMPLE))
     return digest.hexdigest()[:32]

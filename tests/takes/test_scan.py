@@ -8,11 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from pjepa.cli import app
 from pjepa.config.data import DataConfig
+from pjepa.config.params import Params
+from pjepa.config.presets import params_text
 from pjepa.errors import InputError
 from pjepa.paths import source_list
-from pjepa.takes.scan import SAMPLE, check_scan, named_config, scan, write_scan
+from pjepa.takes.scan import SAMPLE, check_scan, named_config, scan, stale_list, write_scan
 from tests.takes.bundles import write_bundle
 
 CONFIG = DataConfig.model_validate({"source": "mstcn", "mstcn": {"dataset": "gtea"}})
@@ -71,7 +75,18 @@ def lose(root: Path) -> None:
     (root / "gtea/features/S1_Cheese_C1.npy").unlink()
 
 
+def relabel(root: Path) -> None:
+    """The size stays; so do the first, middle and last bytes of a long file."""
+    file = root / "gtea/groundTruth/S1_Cheese_C1.txt"
+    lines = ["take"] * 100_000
+    file.write_text("\n".join(lines))
+    write_scan(CONFIG, root)
+    lines[30_000] = "open"
+    file.write_text("\n".join(lines))
+
+
 CHANGES = {
+    relabel: r"mstcn.json: gtea/groundTruth/S1_Cheese_C1.txt has another content; run `pjepa data",
     grow: r"mstcn.json: gtea/mapping.txt has \d+ bytes, expected \d+; run `pjepa data scan mstcn`",
     add: r"gtea/features/new.npy is new",
     lose: r"gtea/features/S1_Cheese_C1.npy is not there any more",
@@ -83,6 +98,29 @@ def test_a_disk_that_disagrees_is_refused(root: Path, change: object) -> None:
     change(root)  # type: ignore[operator]
     with pytest.raises(InputError, match=CHANGES[change]):
         check_scan(CONFIG, root)
+
+
+def test_stale_data_is_said_where_results_are_read(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dvc repro` would find nothing to do; a machine without the data has nothing to say."""
+    monkeypatch.setenv("PJEPA_DATA_ROOT", str(root))
+    Path("params.yaml").write_text(params_text(Params(data=CONFIG)))
+    run = CliRunner().invoke
+    assert run(app, ["data", "scan", "--check"]).exit_code == 0
+    assert "warning" not in run(app, ["table"]).stderr
+    grow(root)
+    for command in (["table"], ["verify"], ["export", "--layout", "npy"]):
+        assert "results are older than the data: data/sources/mstcn.json" in (
+            run(app, command).stderr
+        )
+    found = run(app, ["data", "scan", "--check"])
+    assert found.exit_code == 1
+    assert "run `pjepa data scan mstcn`" in found.stderr
+    assert run(app, ["data", "scan"]).exit_code == 0
+    assert run(app, ["data", "scan", "--check"]).exit_code == 0
+    monkeypatch.setenv("PJEPA_DATA_ROOT", str(root / "not here"))
+    assert stale_list(CONFIG, root / "not here") is None
 
 
 def test_missing_lists_folders_and_sources(root: Path) -> None:
