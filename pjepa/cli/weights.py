@@ -25,6 +25,7 @@ def fetch(
     if show or not names:
         _print_catalogue()
         return
+    from pjepa.fetch.catalogue import CATALOGUE
     from pjepa.fetch.obtain import obtained
 
     failed = False
@@ -32,6 +33,8 @@ def fetch(
         try:
             for path in obtained(name):
                 typer.echo(f"{name}: {path}")
+            if name in CATALOGUE and CATALOGUE[name].kind == "archive":
+                typer.echo(f"{name}: to be used under {CATALOGUE[name].terms} licence", err=True)
         except InputError as error:
             typer.echo(f"error: {error}", err=True)
             failed = True
@@ -48,8 +51,8 @@ def _print_catalogue() -> None:
     for name, item in CATALOGUE.items():
         size = f"{item.gigabytes:.2f}" if item.gigabytes else ""
         here = "here" if local_files(item) else "by hand" if item.by_hand else ""
-        rows.append([f"{name}: {item.what}", item.kind, size, here])
-    print_table("pjepa fetch NAME", ["name", "kind", "GB", ""], rows)
+        rows.append([f"{name}: {item.what}", item.kind, size, item.terms, here])
+    print_table("pjepa fetch NAME", ["name", "kind", "GB", "licence", ""], rows)
 
 
 @weights.command()

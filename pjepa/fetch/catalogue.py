@@ -1,6 +1,7 @@
 """All that `pjepa fetch` knows: weights, encoders, heads, feature archives, and where the rest is.
 
-Sizes and checksums: facts/vjepa21.md Sec. 1, facts/pjepa-release.md Sec. 2 and 4.
+Nothing here could be downloaded when it was written. Names, sizes and checksums are those that the
+releases publish; an address that is not part of a release says so (`UNCHECKED`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from pjepa.model.release_table import HUB as ENCODERS
 from pjepa.model.release_table import RELEASED
 
 FEATURES = "FelTris/pjepa_features"  # also the folder below the data root that archives go to
-CODE = "https://github.com/FelTris/pjepa"
+UNCHECKED = "(address not checked)"
+CODE = f"https://github.com/FelTris/pjepa {UNCHECKED}"
 
 Kind = Literal["backbone", "encoder", "head", "archive", "data set"]
 
@@ -34,6 +36,7 @@ class Item:
     about_gb: float | None = None  # where the exact size is not known
     sha256: str | None = None
     by_hand: str = ""
+    terms: str = ""  # under which it may be used; empty: those of its authors, see there
 
     @property
     def gigabytes(self) -> float | None:
@@ -51,6 +54,7 @@ def _backbones() -> dict[str, Item]:
             bytes=v.bytes,
             about_gb=about.get(name),
             sha256=v.sha256,
+            terms="MIT (of its code)",
         )
         for name, v in VARIANTS.items()
         if v.file is not None
@@ -67,6 +71,7 @@ def _encoders() -> dict[str, Item]:
             hub=ENCODERS,
             bytes=r.bytes,
             sha256=r.sha256,
+            terms="MIT",
         )
         for name, r in RELEASED.items()
     }
@@ -75,7 +80,8 @@ def _encoders() -> dict[str, Item]:
 def _head(name: str, what: str, sha256: str) -> Item:
     return Item(
         "head", what, (f"{name}.pt",), sha256=sha256,
-        by_hand=f"it is a file of the authors' code repository: git clone {CODE}, find {name}.pt",
+        by_hand=f"it is a file of the authors' code repository, {CODE}: clone it, find {name}.pt",
+        terms="MIT",
     )  # fmt: skip
 
 
@@ -104,7 +110,8 @@ HEADS = {
 
 
 def _archive(what: str, gigabytes: float, *files: str) -> Item:
-    return Item("archive", what, files, hub=FEATURES, about_gb=gigabytes)
+    terms = "the source data set's"
+    return Item("archive", what, files, hub=FEATURES, about_gb=gigabytes, terms=terms)
 
 
 ARCHIVES = {
@@ -140,22 +147,29 @@ ARCHIVES = {
 
 DATA_SETS = {
     "egoexo4d": Item(
-        "data set", "Ego-Exo4D takes at 448 px", about_gb=439.0,
-        by_hand="sign the licence at https://ego4ddataset.com/egoexo-license, wait for the AWS "
-        "keys, pip install ego4d, then run `egoexo -o $PJEPA_DATA_ROOT/egoexo4d --parts metadata "
-        "annotations downscaled_takes/448 --benchmarks keystep --views ego`",
+        "data set", "Ego-Exo4D takes at 448 px", about_gb=439.0, terms="a licence to be signed",
+        by_hand="sign the licence form of Ego-Exo4D (https://docs.ego-exo4d-data.org), wait for "
+        "the AWS keys, install the `egoexo` tool as told there, then run `egoexo -o "
+        "$PJEPA_DATA_ROOT/egoexo4d --parts metadata annotations downscaled_takes/448 --benchmarks "
+        "keystep --views ego`",
     ),
     "assembly101": Item(
-        "data set", "Assembly101 videos and coarse annotations",
-        by_hand="accept the terms of https://huggingface.co/datasets/cvml-nus/assembly101, then "
-        "run `hf download cvml-nus/assembly101 --repo-type dataset --local-dir "
-        "$PJEPA_DATA_ROOT/assembly101`",
+        "data set", "Assembly101 videos and coarse annotations", terms="the set's own",
+        by_hand="it is moving to Hugging Face as cvml-nus/assembly101, videos first "
+        f"(https://huggingface.co/datasets/cvml-nus/assembly101 {UNCHECKED}); accept its terms, "
+        "then run `hf download cvml-nus/assembly101 --repo-type dataset --local-dir "
+        "$PJEPA_DATA_ROOT/assembly101`; `pjepa fetch assembly101_tsm` has features of one camera",
     ),
     "egoprocel": Item(
-        "data set", "EgoProceL features and labels as FACT packages them",
+        "data set", "EgoProceL features and labels as FACT packages them", terms="the set's own",
         by_hand="download egoprocel from the Google Drive folder that the README of "
         "https://github.com/ZijiaLewisLu/CVPR2024-FACT links, and unpack it at "
         "$PJEPA_DATA_ROOT/egoprocel; `pjepa fetch egoprocel_fact` needs no Drive",
+    ),
+    "mstcn": Item(
+        "data set", "50Salads, GTEA, Breakfast as MS-TCN packs them", terms="the sets' own",
+        by_hand="download data.zip of Zenodo record 3625992 and unpack it so that "
+        "$PJEPA_DATA_ROOT/50salads, gtea and breakfast are there",
     ),
 }  # fmt: skip
 

@@ -9,7 +9,8 @@ from pjepa.config.patches import TIMM
 from pjepa.errors import InputError
 from pjepa.fetch.catalogue import CATALOGUE, FEATURES, Item
 from pjepa.fetch.download import Remote, check_file, downloaded
-from pjepa.fetch.hub import hub_data, hub_file
+from pjepa.fetch.hub import hub_file
+from pjepa.fetch.hub_data import hub_data
 from pjepa.fetch.places import download_folder, found_file, placing
 from pjepa.progress import say
 from pjepa.roots import DATA_ROOT, data_root, project_root

@@ -81,7 +81,7 @@ def test_offline_says_which_file_to_put_where(base: Site, places: Path) -> None:
     place = places / "cache" / "checkpoints" / str(VARIANTS[BASE].file)
     first, second, third = [line for line in found.stderr.splitlines() if "error" in line]
     assert f"download http://127.0.0.1:9/w.pt and put it at {place}" in first
-    assert "sign the licence" in second
+    assert "sign the licence form" in second
     assert "'nothing_such': nothing of that name" in third
 
 
@@ -98,6 +98,21 @@ def test_released_encoder_comes_from_the_hub(
     assert release_file(ENCODER) == path  # the same copy
 
 
+def test_an_encoder_in_a_folder_of_the_hub_is_found(
+    hub: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release is known by the names of its files, not by where the hub keeps them."""
+    where = f"weights/{ENCODER}.pt"
+    info = {"sha": "a" * 40, "id": "FelTris/pjepa", "siblings": [{"rfilename": where}]}
+    tree = [{"type": "file", "path": where, "size": len(CONTENT), "oid": "b" * 40}]
+    hub.json["/api/models/FelTris/pjepa"] = json.dumps(info).encode()
+    hub.json["/api/models/FelTris/pjepa/tree/main"] = json.dumps(tree).encode()
+    hub.files[f"/FelTris/pjepa/resolve/main/{where}"] = CONTENT
+    item = replace(CATALOGUE[ENCODER], bytes=len(CONTENT), sha256=SHA)
+    monkeypatch.setitem(CATALOGUE, ENCODER, item)
+    assert obtained(ENCODER)[0].read_bytes() == CONTENT
+
+
 def test_timm_weights_go_where_timm_looks(hub: Site) -> None:
     hub.files["/timm/resnet18.a1_in1k/resolve/main/model.safetensors"] = CONTENT
     assert obtained("timm:resnet18")[0].read_bytes() == CONTENT
@@ -107,8 +122,11 @@ def test_timm_weights_go_where_timm_looks(hub: Site) -> None:
 
 def test_archive_goes_below_the_data_root(hub: Site, places: Path) -> None:
     names = CATALOGUE["cholec80_plstitch"].files
-    info = {"sha": "a" * 40, "id": FEATURES, "siblings": [{"rfilename": n} for n in names]}
+    lfs = {"size": len(CONTENT), "sha256": SHA, "pointerSize": 130}
+    siblings = [{"rfilename": n, "size": len(CONTENT), "lfs": lfs} for n in names]
+    info = {"sha": "a" * 40, "id": FEATURES, "siblings": siblings}
     tree = [{"type": "file", "path": n, "size": len(CONTENT), "oid": "b" * 40} for n in names]
+    hub.json[f"/api/datasets/{FEATURES}"] = json.dumps(info).encode()
     hub.json[f"/api/datasets/{FEATURES}/revision/main"] = json.dumps(info).encode()
     hub.json[f"/api/datasets/{FEATURES}/tree/{'a' * 40}"] = json.dumps(tree).encode()
     for name in names:
@@ -117,6 +135,10 @@ def test_archive_goes_below_the_data_root(hub: Site, places: Path) -> None:
     assert found == [places / "data" / "pjepa_features" / name for name in names]
     assert found[0].read_bytes() == CONTENT
     assert local_files(CATALOGUE["cholec80_plstitch"]) == found
+    lfs["sha256"] = "0" * 64
+    hub.json[f"/api/datasets/{FEATURES}"] = json.dumps(info).encode()
+    with pytest.raises(InputError, match=f"sha256 {SHA}, the released file has sha256 0000"):
+        obtained("cholec80_plstitch")
 
 
 def test_archive_needs_a_data_root(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +157,7 @@ def test_hub_that_does_not_answer_is_named(hub: Site) -> None:
 def test_catalogue_names_every_release_once() -> None:
     kinds = [item.kind for item in CATALOGUE.values()]
     assert {k: kinds.count(k) for k in kinds} == {
-        "backbone": 4, "encoder": len(RELEASED), "head": 5, "archive": 6, "data set": 3,
+        "backbone": 4, "encoder": len(RELEASED), "head": 5, "archive": 6, "data set": 4,
     }  # fmt: skip
     for name, item in CATALOGUE.items():
         assert item.files or item.by_hand, name
