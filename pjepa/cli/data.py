@@ -95,6 +95,8 @@ def view(
         path = out or Path(picture_name(take))
         draw_contact_sheet(found.row, tiles, path)
     note = f"; {more} segments are not shown" if more else ""
+    if found.note:
+        typer.echo(found.note, err=True)
     typer.echo(f"{path}: {len(tiles)} of {len(found.segments)} segments{note}")
 
 

@@ -96,6 +96,7 @@ def table(
         return
     header, rows = text_rows(found)
     print_table(f"preset {name}, percent", header, rows)
+    typer.echo(f"Linear probes by the paper's recipe; {paths.METRICS} has them to convergence.")
     typer.echo("\nNot like for like:" if caveats(found) else "\nLike for like.")
     for line in caveats(found):
         typer.echo(f"- {line}")

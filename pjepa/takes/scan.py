@@ -83,6 +83,17 @@ def source_folder(config: DataConfig, root: Path) -> Path:
     return folder
 
 
+def source_here(config: DataConfig, root: Path) -> bool:
+    """Whether the source has a folder and it is on this machine."""
+    if config.path is None:
+        return False
+    try:
+        source_folder(config, root)
+    except InputError:
+        return False
+    return True
+
+
 def scan(config: DataConfig, root: Path) -> dict[str, Any]:
     """The list as it is written: sorted and byte-stable, no machine path in it."""
     names = scanned_files(config, root)
@@ -120,11 +131,7 @@ def check_scan(config: DataConfig, root: Path) -> None:
 
 def stale_list(config: DataConfig, root: Path) -> str | None:
     """What the disk says against the list; nothing where the data is not on this machine."""
-    if config.path is None or not source_list(config.source).exists():
-        return None
-    try:
-        source_folder(config, root)
-    except InputError:
+    if not source_list(config.source).exists() or not source_here(config, root):
         return None
     try:
         check_scan(config, root)

@@ -161,6 +161,11 @@ def test_view_draws_the_middle_of_every_segment(
     tables = run("view", "deep/c", "--out", "again.png")
     assert tables.exit_code == 0
     assert Path("again.png").read_bytes() == Path("deep%2Fc.png").read_bytes()
+    labels = tmp_path / "mine/labels.csv"
+    labels.write_text(labels.read_text() + "\ndeep/c,5,6,cut")
+    edited = run("view", "deep/c")  # data/takes still has what was there before
+    assert "4 of 4 segments" in edited.stdout
+    assert "data/takes is older than params or data: read from the source" in edited.stderr
     wrong = run("view", "deep/cc")
     assert wrong.exit_code == 1
     assert "did you mean deep/c?" in wrong.output
