@@ -14,8 +14,9 @@ from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
-from timm.layers import Mlp
 from torch import Tensor, nn
+
+from pjepa.mlp import Mlp
 
 RELEASE_URL = "https://dl.fbaipublicfiles.com/vjepa2/"
 PATCH = 16

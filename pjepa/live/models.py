@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import pandas as pd
+import pyarrow.parquet as pq
 
 from pjepa.backbones.backbone import Backbone, BackboneFacts, load_backbone
 from pjepa.backbones.store import PatchInfo
@@ -214,8 +214,8 @@ def _training_tokens(wanted: Wanted) -> Sequence[np.ndarray]:
     stream = read_stream(wanted.training)
     takes = list(stream.takes)
     if wanted.takes.exists():
-        table = pd.read_parquet(wanted.takes, columns=["take_id", "split"])
-        known = set(table["take_id"][table["split"].isin(["train", "pretrain"])])
+        rows = pq.ParquetFile(wanted.takes).read(["take_id", "split"]).to_pylist()
+        known = {row["take_id"] for row in rows if row["split"] in ("train", "pretrain")}
         takes = [take for take in takes if take in known] or takes
     found, count = [], 0
     for take in takes:

@@ -22,16 +22,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.attention.flex_attention import BlockMask
 
 from pjepa.model import flash, flex
 from pjepa.model.calls import Call, between, calls_of, spans, take_ends
 from pjepa.model.layout import Layout
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 CHUNK = 256  # queries handled together by the public way
 
@@ -102,9 +104,18 @@ def attention_plan(layout: Layout, block: Tensor) -> Plan:
     return Plan(layout.take_lengths, block)
 
 
-@torch.compiler.disable
 def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
-    """Softmax attention of packed q, k, v [N, heads, d_h] along the plan -> [N, heads, d_h]."""
+    """Softmax attention of packed q, k, v [N, heads, d_h] along the plan -> [N, heads, d_h].
+
+    A model that is compiled goes around it. To say so where it is defined would import torch's
+    compiler, a second of every process that never compiles.
+    """
+    if torch.compiler.is_compiling():
+        return torch.compiler.disable(_attend)(q, k, v, plan)
+    return _attend(q, k, v, plan)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     q, k, v = of_one_dtype(q, k, v)
     if not len(v):
         return v

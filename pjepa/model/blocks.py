@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from timm.layers import Mlp
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from pjepa.mlp import Mlp
 from pjepa.model.attention import Attends, Plan
 from pjepa.model.rope import RopeTable, rotate
 

@@ -4,6 +4,9 @@ Every token sees one interval of keys [first, last), and both ends only grow alo
 So a tile of queries sees one interval too, and which tiles are empty, whole or partial follows
 from its first and last token: no N x N mask is ever built. N changes with every batch; it is
 filled up to whole tiles, so that one compiled kernel serves all batches.
+
+FlexAttention is imported where it is used: it brings in torch's compiler, more than a second that
+a process on the CPU has no use for.
 """
 
 from __future__ import annotations
@@ -11,12 +14,14 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 TILE = 128
 LEAST_WIDTH = 16  # narrower heads are filled up with zeros
@@ -36,6 +41,8 @@ def _has_compiler() -> bool:
 @cache
 def compiled() -> Callable[..., Any]:
     """FlexAttention, compiled once for any number of tokens."""
+    from torch.nn.attention.flex_attention import flex_attention
+
     return torch.compile(flex_attention, dynamic=True)
 
 
@@ -50,6 +57,8 @@ def visible_to(first: Tensor, last: Tensor) -> Callable[[Tensor, Tensor, Tensor,
 
 def tiles_of(first: Tensor, last: Tensor) -> BlockMask:
     """The block mask of tokens that see keys [first, last) [N], N filled up to whole tiles."""
+    from torch.nn.attention.flex_attention import BlockMask
+
     count = len(first)
     size = TILE * max(2, -(-count // TILE))  # a single tile would be compiled as a case of its own
     first = F.pad(first, (0, size - count), value=count).int()  # filling sees itself

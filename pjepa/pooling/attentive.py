@@ -11,9 +11,10 @@ knows where a token stands: positions are added before (pjepa/pooling/positions.
 from __future__ import annotations
 
 import torch
-from timm.layers import Mlp
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
+
+from pjepa.mlp import Mlp
 
 EPS = 1e-5
 INIT_STD = 0.02

@@ -9,11 +9,11 @@ one chunk see each other; `chunk_attention` says so, and `sight` tells how far t
 from collections.abc import Iterator, Sequence
 
 import torch
-from timm.layers import Mlp
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 from pjepa.config.trained import AttentiveConfig
+from pjepa.mlp import Mlp
 from pjepa.probes.probe import Span
 from pjepa.probes.sight import Sight
 from pjepa.probes.temporal import Task, TemporalProbe
@@ -31,7 +31,7 @@ class WindowBlock(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.query, self.key_value = nn.Linear(width, width), nn.Linear(width, 2 * width)
         self.proj = nn.Linear(width, width)
-        self.mlp = Mlp(width, int(width * config.mlp_ratio), drop=config.dropout)
+        self.mlp = Mlp(width, int(width * config.mlp_ratio), config.dropout)
         self.drop = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, mask: Tensor, queries: int) -> Tensor:

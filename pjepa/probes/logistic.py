@@ -8,14 +8,19 @@ Hessian (h: mean p (1 - p) of the present model), which takes tens of iterations
 coordinates of correlated features take hundreds.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 SINGLE = 1e-5  # finest gradient that single precision can tell from rounding
 FLATTEST = 1e-8  # least curvature assumed, so that a perfect or one-class fit stays defined
@@ -81,6 +86,8 @@ class _Fit:
 
     def run(self, weight: Tensor, bias: Tensor, max_iterations: int) -> LogisticModel:
         """Return the optimum reached from (weight, bias)."""
+        from scipy.optimize import minimize  # slow to import, and who only predicts never fits
+
         start = torch.cat([self.factor.T @ weight.T, (self.bias_scale * bias)[None]])  # [D + 1, C]
         found: OptimizeResult = minimize(
             self.value_and_gradient,

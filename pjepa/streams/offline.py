@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from scipy.spatial.distance import pdist
 
 from pjepa.errors import InputError
 from pjepa.streams.found import FoundConfig, FoundParameters, evenly_chosen
@@ -65,6 +64,8 @@ def _projected(features: np.ndarray, std: np.ndarray) -> np.ndarray:
 
 def _kernel_scale(tokens: np.ndarray) -> float:
     """1 / the median squared distance of tokens: one kernel for all pieces of a take."""
+    from scipy.spatial.distance import pdist  # slow to import, and only this kind needs it
+
     some = tokens[:: -(-len(tokens) // SCALE_TOKENS) or 1]
     distances = pdist(some, "sqeuclidean")
     median = float(np.median(distances)) if len(distances) else 0.0

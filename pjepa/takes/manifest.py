@@ -8,16 +8,18 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pjepa.errors import InputError
 from pjepa.roots import Root, rooted
 from pjepa.work import read_json, whole_file, write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 VIDEOS = pa.schema(
     {

@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from pjepa.errors import InputError
@@ -88,6 +87,13 @@ def one_to_one(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return tokens (ascending) and their segments, every segment with a token of its own."""
     _enough_tokens(cost, len(classes), "segments")
+    return _cheapest(cost)
+
+
+def _cheapest(cost: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows and columns of the cheapest assignment."""
+    from scipy.optimize import linear_sum_assignment  # slow to import, and only training matches
+
     return linear_sum_assignment(cost)
 
 
@@ -103,7 +109,7 @@ def one_to_many(
     _enough_tokens(cost, len(names), "classes")
     per_class = np.stack([cost[:, of_segment == c].sum(1) for c in range(len(names))], axis=1)
     owner = per_class.argmin(1)  # [M]
-    token, chosen = linear_sum_assignment(per_class)
+    token, chosen = _cheapest(per_class)
     owner[token] = chosen
     segments = np.argsort(of_segment, kind="stable")
     own = owner[:, None] == of_segment[segments]  # [M, S]
