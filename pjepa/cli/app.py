@@ -34,9 +34,15 @@ def warn_of_stale_data() -> None:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Bad input ends in one line on stderr and exit code 1, as in the stages."""
+    """Bad input, and a disk that refuses, end in one line on stderr and exit code 1."""
     try:
         yield
     except InputError as error:
         typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    except BrokenPipeError:  # `| head` has seen enough; typer ends quietly
+        raise
+    except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
+        typer.echo(f"error: {where}{error.strerror or error}", err=True)
         raise typer.Exit(1) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,12 @@ import typer
 
 from pjepa import paths
 from pjepa.cli.app import app, one_line_errors
+from pjepa.errors import InputError
+from pjepa.live.pipe import PIPE, STDOUT, Pipe
+from pjepa.live.targets import check_file, check_new_folder
+from pjepa.progress import say
+
+LOADING = "loading models"
 
 
 class Segments(StrEnum):
@@ -57,7 +64,8 @@ def stream(
     model: ModelFolder = paths.ENCODER.parent,
     probe: ProbeFolder = None,
     jsonl: Annotated[
-        Path | None, typer.Option(help="Write one JSON line per decided step to this file.")
+        Path | None,
+        typer.Option(help="Write one JSON line per decided step to this file; - for stdout."),
     ] = None,
     state: Annotated[
         Path | None, typer.Option(help="Save the state in this folder, and go on from it.")
@@ -91,22 +99,25 @@ def stream(
     ] = None,
 ) -> None:
     """Label video as it arrives: steps as soon as they are decided, exactly as offline."""
-    from pjepa.live.models import Wanted, load_models
-    from pjepa.live.session import Options, Session
-    from pjepa.live.source import PIPE
-    from pjepa.work import write_json
-
     with one_line_errors():
+        targets = [jsonl, summary, None if state is None else state / "state.json"]
+        for file in targets:
+            if file is not None and str(file) != STDOUT:
+                check_file(file)
+        pipe = _opened(source)  # before the imports, for which a camera does not wait
+        from pjepa.live.models import Wanted, load_models
+        from pjepa.live.session import Options, Session
+        from pjepa.work import write_json
+
         _set_threads(threads)
-        _check_file(source)
         models = load_models(
             Wanted(
                 model, probe or usual_cell(), window, as_trained, segments.value,
                 segment_tokens, training, paths.TAKES_TABLE, device,
             )
         )  # fmt: skip
-        live = source == PIPE if live is None else live
-        session = Session(models, source, Options(live, horizon, stall, jsonl, state))
+        live = pipe is not None and not pipe.is_file if live is None else live
+        session = Session(models, source, Options(live, horizon, stall, jsonl, state), pipe)
         found = session.run()
         if summary is not None:
             write_json(summary, found)
@@ -131,14 +142,15 @@ def predict(
     threads: Threads = None,
 ) -> None:
     """Label unannotated videos: segments.csv, scores.parquet, a timeline and other formats."""
-    from pjepa.live.models import Wanted, load_models
-    from pjepa.live.predict import predict_videos
-    from pjepa.progress import say
-
     with one_line_errors():
-        _set_threads(threads)
         for video in videos:
-            _check_file(str(video))
+            _check_file(video)
+        check_new_folder(out)
+        say(LOADING)
+        from pjepa.live.models import Wanted, load_models
+        from pjepa.live.predict import predict_videos
+
+        _set_threads(threads)
         models = load_models(
             Wanted(
                 model, probe or usual_cell(), None, True, segments.value, segment_tokens, training,
@@ -160,12 +172,19 @@ def _set_threads(threads: int | None) -> None:
         torch.set_num_threads(threads)
 
 
-def _check_file(source: str) -> None:
-    """A missing file is named before models are loaded."""
-    from pjepa.errors import InputError
+def _opened(source: str) -> Pipe | None:
+    """The pipe, which is read from now on; a file is looked for before models are loaded."""
+    if source != PIPE:
+        _check_file(Path(source))
+    elif sys.stdin.isatty():
+        raise InputError("standard input is a terminal; pipe video into it (docs/live.md)")
+    say(LOADING)
+    return Pipe() if source == PIPE else None
 
-    if source != "-" and not Path(source).is_file():
-        raise InputError(f"{source}: no such video; give a file, or - for a pipe")
+
+def _check_file(video: Path) -> None:
+    if not video.is_file():
+        raise InputError(f"{video}: no such video; give a file, or - for a pipe")
 
 
 def _say_end(found: dict[str, Any]) -> None:

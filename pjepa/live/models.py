@@ -14,10 +14,12 @@ from typing import Literal
 
 import numpy as np
 import pyarrow.parquet as pq
+from safetensors import SafetensorError
 
 from pjepa.backbones.backbone import Backbone, BackboneFacts, load_backbone
 from pjepa.backbones.store import PatchInfo
 from pjepa.config.patches import PatchesConfig
+from pjepa.device import checked_device
 from pjepa.errors import InputError
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.pooling import Pooler, load_pooler
@@ -72,9 +74,26 @@ class Wanted:
 
 def load_models(wanted: Wanted) -> Models:
     """Loads backbone, pooler, encoder and probe, and checks that they fit."""
+    checked_device(wanted.device)
     _check_cell(wanted.cell)
+    try:
+        return _loaded(wanted)
+    except SafetensorError as error:
+        raise InputError(
+            f"{wanted.model}, {wanted.cell}: weights that cannot be read ({error}); run "
+            "`dvc checkout` or `dvc repro`"
+        ) from None
+
+
+def _loaded(wanted: Wanted) -> Models:
     probe = load_probe(wanted.cell / "model")
     classes = read_classes(wanted.cell / "model" / "classes.json")
+    told = len(probe.bias) if isinstance(probe, LinearProbe) else probe.task.classes
+    if len(classes.names) != told:
+        raise InputError(
+            f"{wanted.cell}/model/classes.json: {len(classes.names)} names, the probe tells "
+            f"{told} classes apart; they are not of one run"
+        )
     representation = wanted.cell.resolve().name.partition("-")[2]
     if representation not in SEEN:
         raise InputError(

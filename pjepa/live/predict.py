@@ -28,6 +28,7 @@ from pjepa.errors import InputError
 from pjepa.live.features import represented
 from pjepa.live.formats import Labelled, Step, write_format
 from pjepa.live.models import Models
+from pjepa.live.targets import check_new_folder
 from pjepa.prefetch import Prefetch, StalledError
 from pjepa.probes.spans import label_spans
 from pjepa.progress import Meter
@@ -65,6 +66,7 @@ def predict_videos(
     models: Models, videos: Sequence[Path], out: Path, formats: Sequence[str] = ()
 ) -> list[Predicted]:
     """Writes segments.csv, scores.parquet, a timeline and other formats for every video."""
+    check_new_folder(out)
     stems = video_stems(videos)
     with whole_folder(out) as folder:
         found = []

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,13 +20,17 @@ import numpy as np
 from pjepa.errors import InputError
 from pjepa.live.labels import Decided, LabelStream, Runs
 from pjepa.live.models import Models
-from pjepa.live.source import PIPE, Hop, Source
+from pjepa.live.pipe import PIPE, STDOUT, Pipe
+from pjepa.live.source import Hop, Source
 from pjepa.live.tokens import Tokens, TokenStream
 from pjepa.live.view import Shown, View
 from pjepa.state import TENSORS, State, load_state, numbers, part, save_state, under
 from pjepa.work import fingerprint
 
-SAVE_S = 5.0  # between two saved states
+SAVE_S = 5.0  # between two saved states, or
+SAVE_SHARE = 0.05  # of the time, where a long history takes long to write
+LATENCIES = 100_000  # newest tokens that the summary's percentiles are about
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; what services are stopped with
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class Options:
     live: bool = False
     horizon: int | None = None
     stall_s: float = 30.0
-    jsonl: Path | None = None
+    jsonl: Path | None = None  # a file, or - for standard output
     state: Path | None = None
     quiet: bool = False
 
@@ -42,23 +48,27 @@ class Options:
 class Session:
     """Frames to labels; everything it remembers can be saved and restored."""
 
-    def __init__(self, models: Models, name: str, options: Options) -> None:
+    def __init__(
+        self, models: Models, name: str, options: Options, pipe: Pipe | None = None
+    ) -> None:
         self.models, self.name, self.options = models, name, options
         self.labels = LabelStream(models.encoder, models.probe, models.rule, options.horizon)
         rate = models.patches.tokens_fps * models.pooler.facts.per_step
         self.runs, self.step_s = Runs(1 / rate), 1 / rate
         self.times = np.zeros(0)  # of tokens without a final label
         self.next_step, self.written = 0, 0  # steps that became tokens; bytes of the JSON lines
-        self.latencies: dict[str, list[float]] = {"algorithmic": [], "compute": []}
-        self.view, self.shown, self.saved_at = View(options.quiet), Shown(), 0.0
+        kinds = ("algorithmic", "compute")
+        self.latencies = {kind: deque[float](maxlen=LATENCIES) for kind in kinds}
+        lines = str(options.jsonl) != STDOUT  # of text; one kind of line there is enough
+        self.view, self.shown, self.next_save = View(options.quiet, lines), Shown(), 0.0
         if options.state is not None and (options.state / TENSORS).is_file():
             self._restore(options.state)
         self.tokens = TokenStream(
             models.backbone, models.pooler, models.patches, models.pooled, self.next_step
         )
-        self.source = self._source()
+        self.source = self._source(pipe)
 
-    def _source(self) -> Source:
+    def _source(self, pipe: Pipe | None) -> Source:
         """The source; a file goes on where the saved state ends, with the frames before it."""
         grid, done = self.tokens.grid, self.next_step
         hop, piped = grid.hop, self.name == PIPE
@@ -66,7 +76,7 @@ class Session:
         start = 0 if piped else max(0, done - context) // hop * hop
         return Source(
             self.name, grid, self.models.backbone.prepared, self.options.live,
-            self.options.stall_s, start, done if piped else 0,
+            self.options.stall_s, start, done if piped else 0, pipe,
         )  # fmt: skip
 
     def run(self) -> dict[str, Any]:
@@ -194,13 +204,14 @@ class Session:
 
     def _save(self, out: BinaryIO | None, now: bool = False) -> None:
         """Saves the state every few seconds, or now; the lines it counts are on disk then."""
-        folder = self.options.state
-        if folder is None or not (now or time.monotonic() - self.saved_at > SAVE_S):
+        folder, started = self.options.state, time.monotonic()
+        if folder is None or not (now or started >= self.next_save):
             return
-        if out is not None:
+        if out is not None and out is not sys.stdout.buffer:
             os.fsync(out.fileno())
         save_state(folder, self.state(), self._about())
-        self.saved_at = time.monotonic()
+        saved = time.monotonic()
+        self.next_save = saved + max(SAVE_S, (saved - started) / SAVE_SHARE)
 
     def state(self) -> State:
         """Everything that later lines depend on."""
@@ -226,8 +237,8 @@ class Session:
 @contextmanager
 def _lines(path: Path | None, written: int) -> Iterator[BinaryIO | None]:
     """The JSON lines; a continued session cuts off what came after its saved state."""
-    if path is None:
-        yield None
+    if path is None or str(path) == STDOUT:
+        yield None if path is None else sys.stdout.buffer
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("r+b" if written and path.exists() else "wb") as file:
@@ -239,18 +250,23 @@ def _lines(path: Path | None, written: int) -> Iterator[BinaryIO | None]:
 @contextmanager
 def _interrupt(source: Source) -> Iterator[None]:
     """Ctrl-C stops the source, so that all output is completed; a second one ends at once."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     def stop(number: int, frame: FrameType | None) -> None:
         source.stop()
-        signal.signal(signal.SIGINT, before)
+        restore()
 
-    before = signal.getsignal(signal.SIGINT)
     try:
-        signal.signal(signal.SIGINT, stop)
+        for number in SIGNALS:
+            signal.signal(number, stop)
     except ValueError:  # not the main thread: nobody presses Ctrl-C here
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore()

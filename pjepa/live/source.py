@@ -1,8 +1,9 @@
 """Frames of a file or a pipe on the token grid, decoded on a thread of their own.
 
 A file waits for whoever reads it: no frame is lost. A live source does not wait, so frames that
-nobody could take in time are dropped, oldest first, in whole hops, and counted. Frames are those
-that the file reader would choose: the last one displayed at each time of the grid.
+nobody could take in time are dropped, oldest first, in whole hops, and counted; what came while
+models were loading is caught up with. Frames are those that the file reader would choose: the last
+one displayed at each time of the grid.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import numpy as np
 from torch import Tensor
 
 from pjepa.errors import InputError
+from pjepa.live.pipe import PIPE, POLL_S, Pipe
 from pjepa.video.reader import Frames, Upright
 from pjepa.video.sampling import TIME_TOLERANCE, token_count
 
-PIPE = "-"
+STREAMABLE = "pipe a container that is read from start to end, such as MPEG-TS"
 WAITING = 2  # hops that may wait between the two threads
-POLL_S = 0.1
 Prepare = Callable[[Frames], Tensor]  # uint8 [T, H, W, 3] -> [3, T, crop, crop]
 
 
@@ -35,7 +36,7 @@ class Hop:
     start: int  # the first step
     steps: int
     video: Tensor  # [3, steps * tubelet, crop, crop]
-    arrived: float  # monotonic time at which its last frame was decoded
+    arrived: float  # monotonic time at which its last frame came
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Source:
     stall_s: float = 30.0
     start: int = 0  # steps before this one are skipped (a file), or
     shift: int = 0  # counted as done already (a pipe that continues)
+    pipe: Pipe | None = None  # of the name -; opened here if nobody did before
     frames: int = field(default=0, init=False)  # shown to the backbone, and
     dropped: int = field(default=0, init=False)  # not shown for lack of time
     duration_s: float | None = field(default=None, init=False)  # of a file that says so
@@ -70,15 +72,17 @@ class Source:
     def __post_init__(self) -> None:
         self._waiting: queue.Queue[Hop | None] = queue.Queue(WAITING)
         self._stop = threading.Event()
-        self._decoded_at = time.monotonic()
-        self._container = _opened(self.name) if self.name != PIPE else None
+        self._ready_at = self._decoded_at = time.monotonic()
+        if self.name == PIPE and self.pipe is None:
+            self.pipe = Pipe()
+        self._container = _opened(self.name) if self.pipe is None else None
         self._thread = threading.Thread(target=self._run, name="decode", daemon=True)
         if self._container is not None and self._container.duration:
             self.duration_s = self._container.duration / av.time_base
 
     def hops(self) -> Iterator[Hop]:
         """Hops in order until the source ends, stalls or `stop()` is called."""
-        self._decoded_at = time.monotonic()
+        self._ready_at = self._decoded_at = time.monotonic()
         self._thread.start()
         while not self._stop.is_set():
             try:
@@ -86,7 +90,7 @@ class Source:
             except queue.Empty:
                 if time.monotonic() - self._decoded_at > self.stall_s:
                     self.status = f"stalled: no frame for {self.stall_s:g} s"
-                    self._stop.set()
+                    self.stop()
                 continue
             if hop is None:
                 return
@@ -99,16 +103,22 @@ class Source:
     def stop(self) -> None:
         """Ends the source; hops that wait are not taken."""
         self._stop.set()
+        if self.pipe is not None:
+            self.pipe.close()
 
     def _run(self) -> None:
         """The decoding thread."""
         try:
-            container = self._container or _opened(self.name)
+            container = self._container or _opened(self.name, self.pipe)
             with container:
                 self._decode(container)
             status = "ended"
-        except (av.FFmpegError, InputError) as error:
-            status = f"failed: {' '.join(str(error).split())}"
+        except InputError as error:
+            status = f"failed: {error}"
+        except av.FFmpegError as error:
+            status = f"failed: {_reason(error)}"
+            if self.pipe is not None and not self.frames:
+                status += f"; {STREAMABLE}"
         if not self._stop.is_set():
             self.status = status
         self._hand_over(None)
@@ -117,7 +127,9 @@ class Source:
         stream = container.streams.video[0]
         stream.thread_type = "SLICE"
         clock = _Clock(float(stream.time_base or 0), float(stream.average_rate or 25))
-        cutter = _Cutter(self.grid, self.prepare, self.start, self.shift, self._hand_over)
+        cutter = _Cutter(
+            self.grid, self.prepare, self._arrived, self.start, self.shift, self._hand_over
+        )
         shown: Any = None
         for frame in container.decode(stream):
             if self._stop.is_set():
@@ -132,14 +144,19 @@ class Source:
             cutter.show(shown, steps=count)
             cutter.flush()
 
+    def _arrived(self) -> float:
+        """When the frame that was decoded last came."""
+        return time.monotonic() if self.pipe is None else self.pipe.arrived
+
     def _hand_over(self, hop: Hop | None) -> None:
         """Gives a hop to the reader: waits for it, or drops the oldest one where life goes on."""
+        hurries = self.live and hop is not None and hop.arrived > self._ready_at
         while not self._stop.is_set():
             try:
-                self._waiting.put(hop, timeout=0 if self.live and hop is not None else POLL_S)
+                self._waiting.put(hop, timeout=0 if hurries else POLL_S)
                 return
             except queue.Full:
-                if self.live and hop is not None:
+                if hurries:
                     self._drop_oldest()
 
     def _drop_oldest(self) -> None:
@@ -180,9 +197,15 @@ class _Cutter:
     """Frames in, hops out: one picture for every time of the grid."""
 
     def __init__(
-        self, grid: Grid, prepare: Prepare, start: int, shift: int, hand_over: Callable[[Hop], None]
+        self,
+        grid: Grid,
+        prepare: Prepare,
+        arrived: Callable[[], float],
+        start: int,
+        shift: int,
+        hand_over: Callable[[Hop], None],
     ) -> None:
-        self.grid, self.prepare, self.hand_over = grid, prepare, hand_over
+        self.grid, self.prepare, self.arrived, self.hand_over = grid, prepare, arrived, hand_over
         self.next, self.first, self.shift = 0, start * grid.tubelet, shift  # places on the grid
         self.pictures: list[Frames] = []
         self.upright = Upright()
@@ -205,20 +228,26 @@ class _Cutter:
         if steps:
             video = self.prepare(np.stack(self.pictures))
             start = self.shift + self.next // self.grid.tubelet - steps
-            self.hand_over(Hop(start, steps, video, time.monotonic()))
+            self.hand_over(Hop(start, steps, video, self.arrived()))
         self.pictures = []
 
 
-def _opened(name: str) -> Any:
+def _opened(name: str, pipe: Pipe | None = None) -> Any:
     """The open container; what cannot be read is named."""
     what = "standard input" if name == PIPE else name
     try:
-        container = av.open("pipe:0" if name == PIPE else name)
+        container = av.open(name if pipe is None else pipe)
     except (av.FFmpegError, OSError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        hint = "pipe a container such as MPEG-TS into it" if name == PIPE else "check the file"
-        raise InputError(f"{what}: no video that can be decoded ({reason}); {hint}") from None
+        hint = STREAMABLE if name == PIPE else "check the file"
+        raise InputError(
+            f"{what}: no video that can be decoded ({_reason(error)}); {hint}"
+        ) from None
     if not container.streams.video:
         container.close()
         raise InputError(f"{what}: has no video stream; check what it holds")
     return container
+
+
+def _reason(error: av.FFmpegError | OSError) -> str:
+    """The decoder's words, on one line."""
+    return " ".join((error.strerror or str(error) or type(error).__name__).split())

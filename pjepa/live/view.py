@@ -39,10 +39,10 @@ class Shown:
 class View:
     """`with View() as view: view.update(shown)`; `view.decided(step)` once for every step."""
 
-    def __init__(self, quiet: bool = False) -> None:
+    def __init__(self, quiet: bool = False, lines: bool = True) -> None:
         self.console = Console(stderr=True)
         self.live: Live | None = None
-        self.quiet = quiet
+        self.quiet, self.lines = quiet, lines and not quiet
         self.colors: dict[str, str] = {}
 
     def __enter__(self) -> View:
@@ -62,7 +62,7 @@ class View:
 
     def decided(self, step: Decided) -> None:
         """One line for one step: on stdout, or above the view where both share a terminal."""
-        if self.quiet:
+        if not self.lines:
             return
         line = decided_line(step)
         if self.live is not None and sys.stdout.isatty():

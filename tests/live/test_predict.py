@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 
 from pjepa.cli import app
 from pjepa.config.data import DataConfig
+from pjepa.errors import InputError
 from pjepa.live.formats import Labelled, Step, eaf_text, labelstudio_text, vtt_text
 from pjepa.live.models import Wanted, load_models
+from pjepa.live.predict import predict_videos
 from pjepa.live.predict import predicted as predict_video
 from pjepa.takes.registry import open_source
 from tests.live.world import CLASSES, FPS, make_project, make_video
@@ -141,6 +143,23 @@ def test_bad_videos_are_one_line(predicted, tmp_path, make, reason):
     assert f"error: {video}" in done.output
     assert reason in done.output
     assert not (tmp_path / "out").exists()
+
+
+def test_nothing_that_is_there_is_replaced(predicted, tmp_path):
+    """`--out` the folder of the videos, or a video: they must survive."""
+    root, out = predicted
+    shutil.copytree(root / "v", tmp_path / "v")
+    video = tmp_path / "v/take 0.mp4"
+    before = {file: file.read_bytes() for file in (tmp_path / "v").iterdir()}
+    models = load_models(Wanted(root / "models", root / "results/probe/linear-raw"))
+    for target in (tmp_path / "v", video, out):
+        arguments = ["predict", video, "--out", target, "--model", root / "models"]
+        arguments += ["--probe", root / "results/probe/linear-raw"]
+        done = CliRunner().invoke(app, [str(x) for x in arguments])
+        assert (done.exit_code, "is there and not empty" in done.output) == (1, True)
+        with pytest.raises(InputError, match="not empty"):
+            predict_videos(models, [video], target)
+    assert {file: file.read_bytes() for file in (tmp_path / "v").iterdir()} == before
 
 
 def test_two_videos_of_one_name_are_refused(predicted, tmp_path):

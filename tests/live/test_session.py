@@ -1,5 +1,6 @@
 """The whole stack: frames to labels, equal to offline, whatever happens on the way."""
 
+import io
 import itertools
 import json
 import os
@@ -7,20 +8,22 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from pjepa.errors import InputError
 from pjepa.live.models import load_models
+from pjepa.live.pipe import Pipe
 from pjepa.live.predict import predicted
 from pjepa.live.session import Options, Session
 from pjepa.live.view import Shown, View, clock
+from pjepa.takes.manifest import Classes, write_classes
 from pjepa.video.reader import open_video
 from pjepa.video.sampling import token_count
-from tests.live.world import CLASSES, make_action_pooler, make_project, make_video
+from tests.live.world import CLASSES, make_action_pooler, make_project, make_video, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 CELLS = ("linear-pjepa", "attentive-pjepa", "ltcausal-pjepa", "linear-raw", "ltcausal-raw")
@@ -140,88 +143,157 @@ def test_a_state_of_something_else_is_refused(project, tmp_path):
         Session(models, "other.mp4", Options(quiet=True, state=tmp_path / "state"))
 
 
-SLOWLY = (
-    "import time, pjepa.live.session as s, pjepa.live.tokens as t; s.SAVE_S = 0; "
-    "usual = t.TokenStream.push; "
-    "t.TokenStream.push = lambda *a: (time.sleep(0.15), usual(*a))[1]; "
-    "from pjepa.cli import app; app()"
-)
+# Does what the tool does, and leaves a mark after as many hops of a second as MARK_AFTER says.
+MARKED = """
+import os, pathlib, time
+import pjepa.live.session as session, pjepa.live.tokens as tokens
+from pjepa.cli import app
+session.SAVE_S, usual, hops = 0, tokens.TokenStream.push, []
+def push(*arguments):
+    hops.append(1)
+    if len(hops) > int(os.environ["MARK_AFTER"]):
+        pathlib.Path("mark").touch()
+        time.sleep(600)  # until it is killed
+    found = usual(*arguments)
+    if "MARK_AT" in os.environ and len(hops) == int(os.environ["MARK_AT"]):
+        pathlib.Path("mark").touch()
+    return found
+tokens.TokenStream.push = push
+app()
+"""
 
 
-def command(project, *arguments, code="from pjepa.cli import app; app()"):
+def start(project, folder, *arguments, code=MARKED, **environment):
     _, found, _ = project
     options = ["--model", found.model, "--probe", found.cell, "--training", found.training]
-    return [sys.executable, "-c", code, "stream", *map(str, (*arguments, *options))]
+    return subprocess.Popen(
+        [sys.executable, "-c", code, "stream", *map(str, (*arguments, *options))],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
+        cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
 
 
-def environment():
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+def wait_for_mark(process, folder):
+    def there():
+        assert process.poll() is None, process.stderr.read().decode()
+        return (folder / "mark").exists()
+
+    wait_for(there)
 
 
 def test_killed_and_restored_gives_the_same_labels(project, tmp_path):
     """SIGKILL: no handler runs, only what is on disk survives."""
     out, state = tmp_path / "out.jsonl", tmp_path / "state"
-    arguments = (project[2], "--jsonl", out, "--state", state)
-    process = subprocess.Popen(
-        command(project, *arguments, code=SLOWLY), env=environment(), cwd=tmp_path,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while not (out.exists() and out.stat().st_size and (state / "state.safetensors").exists()):
-        assert process.poll() is None, process.stderr.read().decode()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert (state / "state.safetensors").exists()  # it was killed in the middle
-    models = load_models(wanted(project))
     options = {"jsonl": out, "state": state}
-    _, _, rows = run(models, project[2], tmp_path, **options)
+    process = start(project, tmp_path, project[2], "--jsonl", out, "--state", state, MARK_AFTER="9")
+    wait_for_mark(process, tmp_path)
+    process.kill()
+    process.communicate()
+    models = load_models(wanted(project))
+    with out.open("ab") as file:
+        file.write(b'{"start": half a line that came after the state')
+    session, _, rows = run(models, project[2], tmp_path, **options)
+    assert session.source.frames < 20 * 8  # it did not begin again
     _, _, whole = run(models, project[2], tmp_path / "whole")
     assert told(rows) == told(whole)
 
 
 def test_ctrl_c_on_a_pipe_ends_with_a_complete_file(project, tmp_path):
     video = make_video(tmp_path / "x.ts", 6.0, format="mpegts")
-    out = tmp_path / "out.jsonl"
-    process = subprocess.Popen(
-        command(project, "-", "--jsonl", out, "--every-frame", "--summary", tmp_path / "s.json"),
-        env=environment(), cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=False,
-    )  # fmt: skip
+    out, summary = tmp_path / "out.jsonl", tmp_path / "s.json"
+    process = start(
+        project, tmp_path, "-", "--jsonl", out, "--summary", summary, MARK_AFTER="9", MARK_AT="5"
+    )
     process.stdin.write(video.read_bytes())
     process.stdin.flush()  # and then nothing: the camera is on, the pipe is open
-    deadline = time.monotonic() + 120
-    while not (out.exists() and out.stat().st_size):
-        assert process.poll() is None, process.stderr.read().decode()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    time.sleep(1.0)
+    wait_for_mark(process, tmp_path)
     process.send_signal(signal.SIGINT)
-    printed, said = process.communicate(timeout=60)
+    printed, said = process.communicate(timeout=120)
     assert process.returncode == 0, said.decode()
     rows = lines(out)
-    assert json.loads((tmp_path / "s.json").read_text())["status"] == "stopped"
+    assert json.loads(summary.read_text())["status"] == "stopped"
     assert len(printed.decode().splitlines()) == len(rows)  # plain lines, no view
     assert b"\x1b[" not in printed + said
-    assert rows[-1]["end"] >= 4.0
+    assert (rows[0]["start"], rows[-1]["end"]) == (0.0, 5.0)
+    assert said.startswith(b"loading models\n")  # something to see at once
     assert "stopped; " in said.decode()
+
+
+def test_a_service_that_is_stopped_completes_its_output(project, tmp_path):
+    models, before = load_models(wanted(project)), signal.getsignal(signal.SIGTERM)
+    session = Session(models, str(project[2]), Options(quiet=True, jsonl=tmp_path / "x.jsonl"))
+    usual, count = session.tokens.push, itertools.count()
+
+    def push(hop):
+        if next(count) == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return usual(hop)
+
+    session.tokens.push = push
+    assert session.run()["status"] == "stopped"
+    assert lines(tmp_path / "x.jsonl")[-1]["end"] == 4.0
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_stalled_pipe_is_said_and_complete(project, tmp_path):
     video = make_video(tmp_path / "x.ts", 4.0, format="mpegts")
-    process = subprocess.Popen(
-        command(project, "-", "--stall", "2", "--jsonl", tmp_path / "out.jsonl"),
-        env=environment(), cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+    process = start(
+        project, tmp_path, "-", "--stall", "600", "--jsonl", "out.jsonl", MARK_AFTER="9",
+        code=MARKED.replace("app()", IMPATIENT),
     )  # fmt: skip
     process.stdin.write(video.read_bytes())
     process.stdin.flush()
     said = process.stderr.read().decode()
-    assert process.wait(timeout=60) == 1
-    assert "stalled: no frame for 2 s" in said
-    assert lines(tmp_path / "out.jsonl")
+    assert process.wait(timeout=120) == 1
+    assert "stalled: no frame for 0.2 s" in said
+    assert lines(tmp_path / "out.jsonl")[-1]["end"] >= 2.0
+
+
+# Once two hops came, the source may not pause for longer than a blink.
+IMPATIENT = """
+import pjepa.live.source as source
+hops_of = source.Source.hops
+def impatient(self):
+    for number, hop in enumerate(hops_of(self)):
+        yield hop
+        self.stall_s = 0.2 if number == 1 else self.stall_s
+source.Source.hops = impatient
+app()
+"""
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_pipe_that_ends_is_labelled_as_its_file(project, tmp_path, live):
+    video = make_video(tmp_path / "x.ts", 9.3, format="mpegts")
+    models = load_models(wanted(project))
+    with video.open("rb") as file:
+        pipe, out = Pipe(file.fileno()), tmp_path / "out.jsonl"
+        wait_for(lambda: pipe._ended)  # as if models had loaded meanwhile
+        session = Session(models, "-", Options(live, quiet=True, jsonl=out), pipe)
+        summary = session.run()
+    offline = predicted(models, video).labelled(CLASSES).steps
+    assert told(lines(out)) == [(step.start, step.end, step.label) for step in offline]
+    assert (summary["status"], summary["dropped"]) == ("ended", 0)
+
+
+def test_json_lines_on_standard_output(project, capfd):
+    models = load_models(wanted(project))
+    Session(models, str(project[2]), Options(jsonl=Path("-"))).run()
+    printed = capfd.readouterr().out.splitlines()
+    assert {"start", "end", "label", "score"} < set(json.loads(printed[0]))
+    assert json.loads(printed[-1])["end"] == 20.5
+
+
+def test_a_look_at_the_present_changes_nothing(project, tmp_path):
+    models = load_models(wanted(project))
+    _, _, expected = run(models, project[2], tmp_path)
+    out, screen = tmp_path / "seen.jsonl", io.StringIO()
+    session = Session(models, str(project[2]), Options(jsonl=out))
+    session.view.console = Console(file=screen, force_terminal=True, width=100)
+    session.run()
+    assert told(lines(out)) == told(expected)
+    assert "now  " in screen.getvalue()
+    assert "real time" in screen.getvalue()
 
 
 def test_models_that_do_not_fit_are_named(project, tmp_path):
@@ -233,6 +305,17 @@ def test_models_that_do_not_fit_are_named(project, tmp_path):
         shutil.copytree(cell, tmp_path / name)
         with pytest.raises(InputError, match=reason):
             load_models(wanted(project, cell=tmp_path / name))
+    shutil.copytree(cell, tmp_path / "broken/linear-pjepa")
+    weights = tmp_path / "broken/linear-pjepa/model/model.safetensors"
+    weights.write_bytes(b"broken")
+    with pytest.raises(InputError, match=r"broken/linear-pjepa: weights that cannot be read"):
+        load_models(wanted(project, cell=weights.parents[1]))
+    shutil.copytree(cell, tmp_path / "few/linear-pjepa")
+    write_classes(tmp_path / "few/linear-pjepa/model/classes.json", Classes(("a", "b"), None))
+    with pytest.raises(InputError, match="2 names, the probe tells 4 classes apart"):
+        load_models(wanted(project, cell=tmp_path / "few/linear-pjepa"))
+    with pytest.raises(InputError, match="device nosuch"):
+        load_models(wanted(project, device="nosuch"))
     with pytest.raises(InputError, match=r"linear-pjepa,linear-raw.*dvc repro"):
         load_models(wanted(project, cell="nosuch-pjepa"))
     models = load_models(wanted(project, "ltcontext-pjepa"))
@@ -260,8 +343,6 @@ def test_long_training_windows_become_short_ones(tmp_path):
 
 def test_the_view_shows_labels_as_text():
     view, shown = View(), Shown(time_s=10.0, current="cut [red]<b>", score=0.5)
-    from rich.console import Console
-
     console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
     console.print(view.drawn(shown))
     assert "cut [red]<b>" in console.export_text()

@@ -1,5 +1,7 @@
 """The decoding thread hands over the frames that the file reader would choose."""
 
+import os
+import threading
 import time
 
 import numpy as np
@@ -7,10 +9,11 @@ import pytest
 import torch
 
 from pjepa.errors import InputError
+from pjepa.live.pipe import CHUNK, PIPE, Pipe
 from pjepa.live.source import Grid, Source
 from pjepa.video.reader import open_video
 from pjepa.video.sampling import token_count
-from tests.live.world import make_video
+from tests.live.world import make_video, wait_for
 
 
 def as_tensor(frames):
@@ -42,46 +45,78 @@ def test_a_file_goes_on_in_the_middle(tmp_path):
     assert hops[0].start == 8
 
 
-def test_a_file_waits_and_a_live_source_drops_and_counts(tmp_path):
+def test_a_file_waits_for_a_busy_reader(tmp_path):
     path = make_video(tmp_path / "x.mp4", 8.0)
-    for live in (False, True):
-        source = Source(str(path), Grid(4.0, 2, 1), as_tensor, live=live)
-        starts = []
+    source, starts = Source(str(path), Grid(4.0, 2, 1), as_tensor), []
+    for hop in source.hops():
+        if not starts:
+            wait_for(source._waiting.full)
+        starts.append(hop.start)
+    assert (starts, source.dropped, source.frames) == (list(range(32)), 0, 64)
+    assert source.status == "ended"
+
+
+def test_a_live_source_drops_and_counts(tmp_path):
+    path = make_video(tmp_path / "x.mp4", 8.0)
+    source, starts = Source(str(path), Grid(4.0, 2, 1), as_tensor, live=True), []
+    for hop in source.hops():
+        if not starts:  # the reader is busy until all is decoded: two hops wait, 29 are lost
+            wait_for(lambda: source.dropped == 2 * 29)
+        starts.append(hop.start)
+    assert starts[1:] == [30, 31]  # the newest frames are the ones that stay
+    assert source.frames + source.dropped == 64
+    assert source.status == "ended"
+
+
+def test_what_came_while_models_were_loading_is_not_dropped(tmp_path):
+    path = make_video(tmp_path / "x.ts", 8.0, format="mpegts")
+    with path.open("rb") as file:
+        pipe = Pipe(file.fileno())
+        wait_for(lambda: pipe._ended)
+        source = Source(PIPE, Grid(4.0, 2, 1), as_tensor, live=True, pipe=pipe)
+        ready, starts = time.monotonic(), []
         for hop in source.hops():
+            assert hop.arrived < ready  # its age counts from when the bytes came
+            if not starts:
+                wait_for(source._waiting.full)
             starts.append(hop.start)
-            if len(starts) == 3:
-                time.sleep(1.0)  # the reader is busy; decoding 8 s takes far less
-        assert source.status == "ended"
-        if live:
-            assert source.dropped > 0
-            assert starts != list(range(32))
-            assert starts[-1] == 31  # the newest frames are the ones that stay
-        else:
-            assert (starts, source.dropped) == (list(range(32)), 0)
-        assert source.frames + source.dropped == 64
+    assert (starts, source.dropped) == (list(range(32)), 0)
 
 
 def test_a_source_that_stalls_is_said(tmp_path):
-    import os
-    import threading
+    path = make_video(tmp_path / "x.ts", 2.0, format="mpegts")
+    end, start = os.pipe()
+    os.write(start, path.read_bytes())  # and then nothing: the pipe stays open
+    source = Source(PIPE, Grid(4.0, 2, 1), as_tensor, True, stall_s=600, pipe=Pipe(end))
+    for number, _ in enumerate(source.hops()):
+        if number == 4:
+            source.stall_s = 0.2
+    assert source.status == "stalled: no frame for 0.2 s"
+    source._thread.join(60)
+    assert not source._thread.is_alive()  # it does not hang in the pipe
+    os.close(start)
 
-    path, fifo = make_video(tmp_path / "x.ts", 2.0, format="mpegts"), tmp_path / "pipe.ts"
-    os.mkfifo(fifo)
-    done = threading.Event()
+
+def test_a_pipe_keeps_order_and_a_bound():
+    end, start = os.pipe()
+    pipe, sent = Pipe(end, limit=100_000), bytes(range(256)) * 4000
 
     def write():
-        with fifo.open("wb") as pipe:
-            pipe.write(path.read_bytes())
-            pipe.flush()
-            done.wait(20)
+        with os.fdopen(start, "wb") as file:
+            file.write(sent)
 
-    writer = threading.Thread(target=write, daemon=True)
+    writer = threading.Thread(target=write)
     writer.start()
-    source = Source(str(fifo), Grid(4.0, 2, 1), as_tensor, live=True, stall_s=0.5)
-    hops = list(source.hops())
-    done.set()
-    assert source.status == "stalled: no frame for 0.5 s"
-    assert hops
+    wait_for(lambda: pipe._waiting > 100_000)
+    first = pipe.read(10)
+    assert (first, pipe._waiting <= 100_000 + CHUNK) == (sent[:10], True)
+    rest, arrivals = [], [pipe.arrived]
+    while part := pipe.read(30_000):
+        rest.append(part)
+        arrivals.append(pipe.arrived)
+    writer.join()
+    assert b"".join([first, *rest]) == sent
+    assert arrivals == sorted(arrivals)
 
 
 def test_what_is_no_video_is_named(tmp_path):

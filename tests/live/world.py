@@ -1,5 +1,6 @@
 """A small stack of real parts on disk: videos, backbone, pooler, encoder, probes, tokens."""
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -29,6 +30,14 @@ PATCHES = PatchesConfig(
     backbone="vjepa2_1_vit_tiny", checkpoint="random", fps=8.0, frames_per_window=8, crop=32,
     window_scope="take", grid=1,
 )  # fmt: skip
+
+
+def wait_for(condition):
+    """Waits until it holds, however busy the machine is."""
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def make_video(path: Path, seconds: float, seed: int = 0, fps: int = FPS, **options) -> Path:
