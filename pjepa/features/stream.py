@@ -136,6 +136,8 @@ class EncoderStream:
         x = torch.as_tensor(tokens, dtype=torch.float32, device=device)
         if x.ndim != 2 or x.shape[1] != width:
             raise InputError(f"tokens are {tuple(x.shape)}, this encoder takes [n, {width}]")
+        if not bool(x.isfinite().all()):
+            raise InputError("tokens hold NaN or infinity, which the stream would never forget")
         return x.clone()  # the caller may reuse its buffer before the block is final
 
     def _final(self) -> int:

@@ -87,7 +87,8 @@ class Cached:
         """Attention of the new tokens [n, heads, d_h], which are appended."""
         q, k, v = of_one_dtype(q, k, v)
         keys, values = self.past.append(k, v)
-        return cached_attend(q, keys, values, self.mask)
+        q = q.to(keys.dtype)  # autocast may have begun or ended since the buffer was made
+        return cached_attend(q, keys, values, self.mask).to(v.dtype)
 
 
 def cached_attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,5 +1,6 @@
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -245,12 +246,52 @@ def test_bad_input_is_named():
     stream = encoder().stream()
     with pytest.raises(InputError, match=r"\[n, 6\]"):
         stream.push(torch.zeros(3, 5))
+    with pytest.raises(InputError, match="NaN"):
+        stream.push(torch.full((1, 6), torch.nan))
     with pytest.raises(InputError, match="horizon -1"):
         encoder().stream(horizon=-1)
     stream.push(np.zeros((2, 6), np.float16))
     stream.finish()
     with pytest.raises(InputError, match="finished"):
         stream.push(torch.zeros(3, 6))
+
+
+@pytest.mark.parametrize("attention", CAUSAL)
+def test_streams_of_one_encoder_share_nothing(attention):
+    """Taking turns, and each on a thread of its own; nothing happens where nothing is pushed."""
+    model, lengths = encoder(attention, input_norm="causal_center"), [1, 4, 1, 8, 3, 4, 12, 1]
+    takes = [tokens_of(sum(lengths), seed) for seed in range(4)]
+    expected = [model.encode(x, lengths) for x in takes]
+
+    def pushed(stream, segment):
+        empty = [stream.push(segment[:0], ends=False), stream.end_segment()]
+        return torch.cat([*empty, stream.push(segment), stream.push(segment[:0])])
+
+    streams, turns = [model.stream() for _ in takes], [[] for _ in takes]
+    for segments in zip(*(x.split(lengths) for x in takes), strict=True):
+        for stream, segment, found in zip(streams, segments, turns, strict=True):
+            found.append(pushed(stream, segment))
+    turns = [torch.cat([*found, s.finish()]) for found, s in zip(turns, streams, strict=True)]
+
+    def alone(x):
+        stream = model.stream()
+        found = [pushed(stream, segment) for segment in x.split(lengths)]
+        return torch.cat([*found, stream.finish()])
+
+    with ThreadPoolExecutor(len(takes)) as threads:
+        for found in (turns, list(threads.map(alone, takes))):
+            torch.testing.assert_close(found, expected, atol=TOLERANCE, rtol=0)
+
+
+def test_autocast_may_begin_and_end_in_the_middle():
+    model, x = encoder(), tokens_of(12, 0)
+    stream = model.stream()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = [stream.push(x[:4])]
+    found += [stream.push(x[4:9])]
+    with torch.autocast("cpu", torch.bfloat16):
+        found += [stream.push(x[9:])]
+    torch.testing.assert_close(torch.cat(found), model.encode(x, [4, 5, 3]), atol=0.1, rtol=0)
 
 
 def test_a_rule_in_place_of_annotation():
