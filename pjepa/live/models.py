@@ -55,6 +55,7 @@ class Models(Stack):
     backbone: Backbone
     probe: LinearProbe | TrainedProbe
     classes: Classes
+    folders: tuple[Path, Path]  # of pooler and probe
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,8 @@ def _loaded(wanted: Wanted) -> Models:
     _check_probe(wanted, stack, probe)
     backbone = load_backbone(stack.patches)
     check_weights(backbone.facts, stack.pooler.facts.patches)
-    return Models(**vars(stack), backbone=backbone, probe=probe, classes=classes)
+    folders = (wanted.model / "pooler", wanted.cell / "model")
+    return Models(**vars(stack), backbone=backbone, probe=probe, classes=classes, folders=folders)
 
 
 def load_stack(wanted: Wanted, representation: str, by_segment: bool = False) -> Stack:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
@@ -25,7 +26,7 @@ from pjepa.live.source import Hop, Source
 from pjepa.live.tokens import Tokens, TokenStream
 from pjepa.live.view import Shown, View
 from pjepa.state import TENSORS, State, load_state, numbers, part, save_state, under
-from pjepa.work import fingerprint
+from pjepa.work import content_sha256
 
 SAVE_S = 5.0  # between two saved states, or
 SAVE_SHARE = 0.05  # of the time, where a long history takes long to write
@@ -83,6 +84,8 @@ class Session:
         """Runs to the end and returns a summary (JSON values)."""
         started = time.monotonic()
         with self.view, _lines(self.options.jsonl, self.written) as out, _interrupt(self.source):
+            if out is not None and out is not sys.stdout.buffer:
+                self.written = out.tell()
             for note in self.models.notes:
                 self.view.note(f"note: {note}")
             for hop in self.source.hops():
@@ -197,10 +200,15 @@ class Session:
             "source": self.name,
             "horizon": self.options.horizon,
             "encoder": None if encoder is None else encoder.about(),
-            "probe": fingerprint(models.probe.details, list(models.classes.names)),
+            "pooler and probe": self._weights,
             "patches": models.patches.model_dump(mode="json"),
             "pooled": models.pooled,
         }
+
+    @cached_property
+    def _weights(self) -> list[str]:
+        """Hashes of pooler and probe; the encoder's stream has its own."""
+        return [content_sha256(folder) for folder in self.models.folders]
 
     def _save(self, out: BinaryIO | None, now: bool = False) -> None:
         """Saves the state every few seconds, or now; the lines it counts are on disk then."""
@@ -241,9 +249,10 @@ def _lines(path: Path | None, written: int) -> Iterator[BinaryIO | None]:
         yield None if path is None else sys.stdout.buffer
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("r+b" if written and path.exists() else "wb") as file:
-        file.truncate(written)
-        file.seek(written)
+    with path.open("r+b" if path.exists() else "wb") as file:
+        kept = min(written, file.seek(0, os.SEEK_END))  # less if somebody took lines away
+        file.truncate(kept)
+        file.seek(kept)
         yield file
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from safetensors.torch import load_file, save_file
 
 from pjepa.errors import InputError
 from pjepa.live.models import load_models
@@ -134,6 +135,26 @@ def test_a_session_that_was_stopped_goes_on(project, tmp_path, cell, stop):
     assert not (tmp_path / "state/state.safetensors").exists()  # nothing left to go on with
 
 
+def test_lines_that_somebody_took_away_leave_no_hole(project, tmp_path):
+    models, out = load_models(wanted(project)), tmp_path / "out.jsonl"
+    session = Session(models, str(project[2]), Options(False, None, 30, out, tmp_path / "s", True))
+    usual, count = session.tokens.push, itertools.count()
+
+    def push(hop):
+        if next(count) == 7:
+            session.source.stop()
+        return usual(hop)
+
+    session.tokens.push = push
+    session.run()
+    first = lines(out)
+    out.unlink()
+    _, _, rest = run(models, project[2], tmp_path, jsonl=out, state=tmp_path / "s")
+    assert len(first) > 1
+    assert rest[0]["start"] <= first[-1]["end"]
+    assert rest[-1]["end"] == 20.5
+
+
 def test_a_state_of_something_else_is_refused(project, tmp_path):
     models = load_models(wanted(project))
     session = Session(models, str(project[2]), Options(quiet=True, state=tmp_path / "state"))
@@ -141,11 +162,18 @@ def test_a_state_of_something_else_is_refused(project, tmp_path):
     session.run()
     with pytest.raises(InputError, match="another source, model or setting"):
         Session(models, "other.mp4", Options(quiet=True, state=tmp_path / "state"))
+    cell = tmp_path / "linear-pjepa"  # fitted again: all is the same but for the weights
+    shutil.copytree(project[1].cell, cell)
+    tensors = load_file(cell / "model/model.safetensors")
+    save_file({**tensors, "bias": tensors["bias"] + 1}, cell / "model/model.safetensors")
+    again = load_models(wanted(project, cell=cell))
+    with pytest.raises(InputError, match="another source, model or setting"):
+        Session(again, str(project[2]), Options(quiet=True, state=tmp_path / "state"))
 
 
 # Does what the tool does, and leaves a mark after as many hops of a second as MARK_AFTER says.
 MARKED = """
-import os, pathlib, time
+import os, pathlib, sys, time
 import pjepa.live.session as session, pjepa.live.tokens as tokens
 from pjepa.cli import app
 session.SAVE_S, usual, hops = 0, tokens.TokenStream.push, []
@@ -156,6 +184,7 @@ def push(*arguments):
         time.sleep(600)  # until it is killed
     found = usual(*arguments)
     if "MARK_AT" in os.environ and len(hops) == int(os.environ["MARK_AT"]):
+        pathlib.Path("modules").write_text(" ".join(sys.modules))
         pathlib.Path("mark").touch()
     return found
 tokens.TokenStream.push = push
@@ -217,6 +246,8 @@ def test_ctrl_c_on_a_pipe_ends_with_a_complete_file(project, tmp_path):
     assert (rows[0]["start"], rows[-1]["end"]) == (0.0, 5.0)
     assert said.startswith(b"loading models\n")  # something to see at once
     assert "stopped; " in said.decode()
+    loaded = set((tmp_path / "modules").read_text().split())
+    assert not loaded & {"torch._dynamo", "timm", "scipy", "sympy"}  # seconds before a stream
 
 
 def test_a_service_that_is_stopped_completes_its_output(project, tmp_path):
