@@ -1,7 +1,7 @@
 """The MLP of every transformer block here.
 
-timm's has the same layers and names, but importing it loads all of timm: half a second in every
-process that only wants two linear layers.
+Unlike elsewhere, not timm's, which has the same layers and names: importing it loads all models of
+timm, torchvision and torch's compiler, about as long as torch itself, in every process.
 """
 
 from __future__ import annotations
