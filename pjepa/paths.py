@@ -31,6 +31,7 @@ LABELS = TOKENS / "labels.parquet"
 SNAPSHOTS = Path("models/snapshots")
 PRETRAIN_RESULTS = Path("results/pretrain")
 ENCODER = Path("models/pjepa")
+CURVE = Path("results/curve")
 
 REPRESENTATIONS = Path("data/representations")
 PROBE_RESULTS = Path("results/probe")

@@ -9,6 +9,7 @@ from pjepa.config.cells import CellsConfig
 from pjepa.config.probe import LinearConfig, ProbeCommonConfig
 from pjepa.config.report import ReportConfig
 from pjepa.config.section import read_params, read_section
+from pjepa.probes.curve_file import JSON, read_curve
 from pjepa.probes.skipped import skipped_reason
 from pjepa.progress import say
 from pjepa.report.analyses import analyse
@@ -49,7 +50,7 @@ def run() -> None:
     results = read_results(listed.probes, listed.representations, paths.cell, config)
     demo = demo_numbers(results, paths.DEMO_CEILINGS, primitives(listed.representations))
     finished = read_run(results, demo, config)
-    write_report(finished, paths.ENCODER / "selection.json", paths.REPORT)
+    write_report(finished, paths.REPORT)
     write_json(paths.METRICS, metrics_json(results, demo))
     for probe in results.probes:
         cells = results.of_probe(probe)
@@ -79,6 +80,7 @@ def read_run(results: Results, demo: DemoNumbers | None, config: ReportConfig) -
         tracks=tracks,
         analyses=analyse(results, first, classes, streams, config),
         curves=read_curves(paths.PRETRAIN_RESULTS),
+        probe_curve=read_curve(paths.CURVE / JSON),
         sheets=take_sheets(videos, takes, config.frames, pictures_store()),
         origin=origin(results),
         config=config,

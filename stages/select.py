@@ -10,12 +10,10 @@ from pjepa import paths
 from pjepa.config.section import read_section
 from pjepa.config.select import SelectConfig
 from pjepa.errors import InputError
-from pjepa.probes.selection import Judge, best_epoch, judged_takes, snapshot_scores
+from pjepa.probes.selection import best_epoch, read_judge, snapshot_scores
 from pjepa.progress import say
 from pjepa.stage import stage_main
 from pjepa.streams.schema import SelectionLabels, widest_selection
-from pjepa.streams.store import StreamReader, read_labels
-from pjepa.takes.manifest import read_classes, read_takes
 from pjepa.work import content_sha256, fingerprint, read_json, whole_folder, work_folder, write_json
 
 
@@ -27,20 +25,13 @@ def run() -> None:
     if config.by == "last":
         write_encoder(config, snapshots, max(snapshots), {})
         return
-    judge = read_judge(config)
     files = (paths.STREAM, paths.LABELS, paths.TAKES_TABLE, paths.CLASSES)
-    key = fingerprint(config.model_dump(), [content_sha256(path) for path in files])
+    judge = read_judge(*files, config)
+    inputs = (*files, paths.SNAPSHOTS)  # queued experiments judge their own, side by side
+    key = fingerprint(config.model_dump(), [content_sha256(path) for path in inputs])
     with work_folder("select", key) as work:
         scores = snapshot_scores(list(snapshots.values()), judge, work)
         write_encoder(config, snapshots, best_epoch(scores), scores)
-
-
-def read_judge(config: SelectConfig) -> Judge:
-    """The probe's inputs: the stream, its labels, and the takes tables."""
-    labels = read_labels(paths.LABELS)
-    takes = judged_takes(read_takes(paths.TAKES_TABLE), labels, config.by)
-    classes = read_classes(paths.CLASSES)
-    return Judge(StreamReader(paths.STREAM), labels, takes, classes, config)
 
 
 def write_encoder(

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from pjepa.config.cells import CellsConfig
 from pjepa.config.controls import ControlsConfig
+from pjepa.config.curve import CurveConfig
 from pjepa.config.data import DataConfig
 from pjepa.config.features import FeaturesConfig
 from pjepa.config.patches import PatchesConfig
@@ -50,6 +51,7 @@ class Params(Section):
     tokens: TokensConfig = TokensConfig()
     pjepa: PjepaConfig = PjepaConfig()
     select: SelectConfig = SelectConfig()
+    curve: CurveConfig = CurveConfig()
     controls: ControlsConfig = ControlsConfig()
     features: FeaturesConfig = FeaturesConfig()
     probe: ProbeSections = Field(default_factory=ProbeSections)

@@ -7,8 +7,9 @@ on train groups that pretraining never saw, which leaves validation unseen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +24,16 @@ from pjepa.metrics.segmentation import COMBINED, combined_score, segmentation_sc
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.probes.linear import LabelledTake, fit_converged
 from pjepa.progress import say
-from pjepa.streams.store import StreamReader
-from pjepa.takes.manifest import Classes
+from pjepa.streams.store import StreamReader, Take, read_labels
+from pjepa.takes.manifest import Classes, read_classes, read_takes
 from pjepa.work import file_sha256, fingerprint, read_json, write_json
 
 Labels = Mapping[str, np.ndarray]  # take id -> [T]
+Represent = Callable[[Take], np.ndarray]  # features [T, D]
+
+
+class NothingToJudge(InputError):
+    """The takes lack the labels that a probe is fitted or scored on."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ def judged_takes(takes: pd.DataFrame, labels: Labels, by: str) -> JudgedTakes:
     ids = {name: tuple(table.loc[chosen, "take_id"].astype(str)) for name, chosen in rows.items()}
     for name in ("train", by):
         if not ids[name]:
-            raise InputError(f"select.by {by}: no {name} take has labels; use select.by=last")
+            raise NothingToJudge(f"select.by {by}: no {name} take has labels; use select.by=last")
     return JudgedTakes(ids["train"], ids["holdout"] or ids[by], ids[by])
 
 
@@ -65,15 +71,16 @@ class Judge:
     classes: Classes
     config: SelectConfig
 
-    def score(self, encoder: ProcedureEncoder) -> float:
-        """`select.metric` of a converged linear probe on the encoder's features."""
+    def score(self, represent: Represent) -> float:
+        """`select.metric` of a converged linear probe on a representation of the stream."""
         torch.set_num_threads(self.config.threads)
-        fit, tune = self._encoded(encoder, self.takes.fit), self._encoded(encoder, self.takes.tune)
+        fit = self._represented(represent, self.takes.fit)
+        tune = self._represented(represent, self.takes.tune)
         linear = LinearConfig(l2=self.config.l2)
         probe = fit_converged(fit, tune, len(self.classes.names), linear)
         del fit
         same = self.takes.scored == self.takes.tune
-        scored = tune if same else self._encoded(encoder, self.takes.scored)
+        scored = tune if same else self._represented(represent, self.takes.scored)
         metrics = segmentation_scores(
             [take.labels for take in scored],
             [probe.logits(take.features).argmax(1).numpy() for take in scored],
@@ -81,18 +88,27 @@ class Judge:
         )
         return selection_score(metrics, self.config.metric)
 
-    def _encoded(self, encoder: ProcedureEncoder, takes: Sequence[str]) -> list[LabelledTake]:
-        return [self._encoded_take(encoder, take) for take in takes]
+    def _represented(self, represent: Represent, takes: Sequence[str]) -> list[LabelledTake]:
+        return [self._represented_take(represent, take) for take in takes]
 
-    def _encoded_take(self, encoder: ProcedureEncoder, take: str) -> LabelledTake:
-        features, labels = encoded(encoder, self.stream.read(take)), self.labels[take]
+    def _represented_take(self, represent: Represent, take: str) -> LabelledTake:
+        features, labels = represent(self.stream.read(take)), self.labels[take]
         if len(features) != len(labels):
             raise InputError(
                 f"take {take}: {len(features)} tokens but {len(labels)} labels; re-run both stages"
             )
         if not np.isfinite(features).all():
-            raise InputError(f"take {take}: the encoder's features are not finite")
+            raise InputError(f"take {take}: its features are not finite")
         return LabelledTake(features, labels.astype(np.int64))
+
+
+def read_judge(
+    stream: Path, labels: Path, takes: Path, classes: Path, config: SelectConfig
+) -> Judge:
+    """The probe's inputs: the stream, its labels, and the takes tables."""
+    known = read_labels(labels)
+    judged = judged_takes(read_takes(takes), known, config.by)
+    return Judge(StreamReader(stream), known, judged, read_classes(classes), config)
 
 
 def selection_score(metrics: Mapping[str, float], metric: str) -> float:
@@ -102,7 +118,9 @@ def selection_score(metrics: Mapping[str, float], metric: str) -> float:
     return combined_score(metrics) * len(COMBINED) / 100.0
 
 
-def snapshot_scores(snapshots: Sequence[Path], judge: Judge, work: Path) -> dict[int, float]:
+def snapshot_scores(
+    snapshots: Sequence[Path], judge: Judge, work: Path, stage: str = "select"
+) -> dict[int, float]:
     """The score of every snapshot by epoch; those a killed run left in `work` are kept."""
     scores: dict[int, float] = {}
     for number, folder in enumerate(snapshots):
@@ -110,12 +128,12 @@ def snapshot_scores(snapshots: Sequence[Path], judge: Judge, work: Path) -> dict
         kept = work / f"{fingerprint([file_sha256(path) for path in files])}.json"
         if not kept.exists():
             encoder = ProcedureEncoder.from_pretrained(folder, judge.config.device)
-            write_json(kept, judge.score(encoder))
+            write_json(kept, judge.score(partial(encoded, encoder)))
         epoch = int(folder.name)
         scores[epoch] = read_json(kept)
         best = best_epoch(scores)
         say(
-            f"select: {number + 1}/{len(snapshots)} snapshots, epoch {epoch}: "
+            f"{stage}: {number + 1}/{len(snapshots)} snapshots, epoch {epoch}: "
             f"{judge.config.metric} {scores[epoch]:.4g} on {judge.config.by} "
             f"(best {scores[best]:.4g} at epoch {best})"
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pjepa.config.report import ReportConfig
+from pjepa.probes.curve_file import ProbeCurve
 from pjepa.report.analyses import SHOWN, Analyses, analyses_json
 from pjepa.report.analyses_markdown import (
     lengths_markdown,
@@ -42,6 +43,7 @@ from pjepa.report.widgets import (
     curve_data,
     length_data,
     map_data,
+    probe_curve_data,
     progress_data,
     score_data,
     sheet_data,
@@ -51,6 +53,11 @@ from pjepa.takes.manifest import Classes
 
 CHART_SHOWN = SHOWN  # lines of the progress chart at first
 MEGABYTE = 1_000_000
+PROBE_CURVE = (
+    "Frame accuracy of a linear probe on snapshots of the encoder, fitted on train takes and "
+    "scored on held-out train groups, which pretraining has not seen. `raw` is the stream itself, "
+    "`random` the same encoder untrained. A picture for people: nothing is chosen by it."
+)
 TIMELINE_SHARE = 0.6  # of the page; pictures get what is left
 
 
@@ -65,6 +72,7 @@ class Run:
     tracks: Sequence[Track]
     analyses: Analyses
     curves: Sequence[Curve]
+    probe_curve: ProbeCurve
     sheets: Mapping[str, Sheet]
     origin: Origin
     config: ReportConfig
@@ -103,9 +111,7 @@ def run_page(run: Run) -> Page:
     draft.add("pair", "Two steps that look alike", _pair(run, draft))
     draft.add("features", "Feature space", _features(run, draft))
     draft.add("classes", "Classes", _classes(run, draft))
-    if run.curves:
-        chart = draft.widget("curves", "curves", curve_data({"pretraining": run.curves}))
-        draft.add("training", "Training", [chart])
+    draft.add("training", "Training", training_parts(draft, {"": (run.curves, run.probe_curve)}))
     draft.add("provenance", "Provenance", _provenance(run))
     spent = len(page_html(Page("", "", draft.sections, draft.data)))
     timelines = timeline_parts(draft, run.tracks, run_gains(run), run.sheets, run.config, spent)
@@ -117,6 +123,19 @@ def run_page(run: Run) -> Page:
         f"{len(groups)} takes of the {first.split} split in {len(set(groups.values()))} groups"
     )
     return Page("P-JEPA report", subtitle, draft.sections, draft.data)
+
+
+def training_parts(
+    draft: Draft, owners: Mapping[str, tuple[Sequence[Curve], ProbeCurve]]
+) -> list[Part]:
+    """Curves of pretraining and of the probe over its epochs; runs share charts, by their names."""
+    logged = {name or "pretraining": curves for name, (curves, _) in owners.items() if curves}
+    parts: list[Part] = [draft.widget("curves", "curves", curve_data(logged))] if logged else []
+    probed = {name: curve for name, (_, curve) in owners.items() if curve.scores}
+    if probed:
+        chart = draft.widget("lines", "probe-curve", probe_curve_data(probed))
+        parts += ["### Linear probe over epochs", PROBE_CURVE, chart]
+    return parts
 
 
 def run_gains(run: Run) -> list[Gain]:

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from pjepa.probes.curve_file import LEARNED, ProbeCurve
 from pjepa.report.proof import DemoNumbers
 from pjepa.report.results import REFERENCE, Cell
 from pjepa.work import whole_file
@@ -130,6 +131,21 @@ def draw_curves(curves: Sequence[Curve], path: Path) -> None:
         for panel in panels.flat[len(curves) :]:
             panel.set_visible(False)
         figure.supxlabel("epoch", fontsize=10)
+        save_png(figure, path)
+
+
+def draw_probe_curve(curve: ProbeCurve, path: Path) -> None:
+    """The linear probe over epochs, with its references as flat lines."""
+    with house_style():
+        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+        axes = figure.subplots()
+        epochs = list(curve.scores)
+        axes.plot(epochs, list(curve.scores.values()), marker="o", color="#c2571a", label=LEARNED)
+        for (name, value), look in zip(curve.references.items(), ("--", ":"), strict=False):
+            axes.axhline(value, color="#6b7280", linestyle=look, label=name)
+        axes.set_xlabel("epoch of pretraining")
+        axes.set_ylabel("accuracy on held-out train groups, %")
+        axes.legend(frameon=False)
         save_png(figure, path)
 
 

@@ -1,4 +1,4 @@
-"""Tables behind `dvc plots`: the probe over epochs, progress, confusion."""
+"""Tables behind `dvc plots`: progress and confusion."""
 
 from __future__ import annotations
 
@@ -10,29 +10,21 @@ from typing import Any
 from pjepa.report.predictions import Predictions
 from pjepa.report.trajectories import Profile
 from pjepa.takes.manifest import Classes
-from pjepa.work import read_json, whole_file
+from pjepa.work import whole_file
 
 MOST_ROWS = 20_000  # of the confusion table; DVC counts its rows in the browser
 
 
 def write_plots(
     folder: Path,
-    selection: Path,
     profiles: Mapping[str, Profile],
     predictions: Predictions | None,
     classes: Classes,
 ) -> None:
-    """Writes probe.csv, progress.csv and confusion.csv; what there is no data for has no rows."""
-    write_rows(folder / "probe.csv", ["epoch", "score"], selection_rows(selection))
+    """Writes progress.csv and confusion.csv; what there is no data for has no rows."""
     write_rows(folder / "progress.csv", ["relative_time", *profiles], progress_rows(profiles))
     rows = [] if predictions is None else confusion_rows(predictions, classes)
     write_rows(folder / "confusion.csv", ["actual", "predicted"], rows)
-
-
-def selection_rows(path: Path) -> list[list[Any]]:
-    """The probe's score at every snapshot, if `select` scored them."""
-    scores = read_json(path)["scores"] if path.exists() else {}
-    return [[int(epoch), round(scores[epoch], 4)] for epoch in sorted(scores, key=int)]
 
 
 def progress_rows(profiles: Mapping[str, Profile]) -> list[list[Any]]:

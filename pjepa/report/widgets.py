@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pjepa.metrics.lengths import LengthBin
+from pjepa.probes.curve_file import LEARNED, ProbeCurve
 from pjepa.probes.spans import Spans
 from pjepa.report.analyses_markdown import length_name
 from pjepa.report.figures import CURVES, Curve, cell_kind
@@ -178,6 +179,19 @@ def curve_data(curves: Mapping[str, Sequence[Curve]]) -> list[dict[str, Any]]:
             y = [float(f"{value:.5g}") for value in curve.values]
             chart["series"].append({"name": owner, "x": list(curve.steps), "y": y})
     return list(charts.values())
+
+
+def probe_curve_data(curves: Mapping[str, ProbeCurve]) -> dict[str, Any]:
+    """Lines of the probe over epochs, and its references as flat lines; runs by their names."""
+    series = []
+    for owner, curve in curves.items():
+        epochs = list(curve.scores)
+        rows = {LEARNED: list(curve.scores.values())}
+        rows |= {name: [value] * len(epochs) for name, value in curve.references.items()}
+        for name, values in rows.items():
+            title = f"{name}, {owner}" if owner else name
+            series.append({"name": title, "x": epochs, "y": _rounded(values)})
+    return {"series": series, "labels": {"x": "epoch", "y": "accuracy on the hold-out, %"}}
 
 
 def _span(cell: Cell) -> list[float]:

@@ -21,7 +21,7 @@ from pjepa.report.analysis_figures import (
 )
 from pjepa.report.confusable import class_confusion
 from pjepa.report.content import Run, run_page
-from pjepa.report.figures import draw_curves, draw_summary
+from pjepa.report.figures import draw_curves, draw_probe_curve, draw_summary
 from pjepa.report.gains import class_gains, f1_by_length
 from pjepa.report.markdown import report_markdown
 from pjepa.report.page import page_html
@@ -33,7 +33,7 @@ from pjepa.work import whole_folder, write_json
 TIMELINES = "timelines"
 
 
-def write_report(run: Run, selection: Path, out: Path) -> None:
+def write_report(run: Run, out: Path) -> None:
     """Writes the folder `out` whole; pictures show the first probe, timelines all of them."""
     with whole_folder(out) as folder:
         pictures = _draw(run, folder)
@@ -42,7 +42,7 @@ def write_report(run: Run, selection: Path, out: Path) -> None:
         probe = run.results.probes[0]
         learned = run.predictions.get((probe, SHOWN[1]))
         profiles = run.analyses.profiles
-        write_plots(folder / "plots", selection, profiles, learned, run.classes)
+        write_plots(folder / "plots", profiles, learned, run.classes)
         text = report_markdown(run.results, run.demo, pictures, _analyses_markdown(run))
         (folder / "report.md").write_text(text)
         (folder / "index.html").write_text(page_html(run_page(run)), encoding="utf-8")
@@ -71,6 +71,9 @@ def _draw(run: Run, folder: Path) -> dict[str, str]:
     if run.curves:
         draw_curves(run.curves, folder / "curves.png")
         pictures["curves.png"] = "Training curves"
+    if run.probe_curve.scores:
+        draw_probe_curve(run.probe_curve, folder / "probe.png")
+        pictures["probe.png"] = "Linear probe over epochs, on held-out train groups"
     return pictures
 
 

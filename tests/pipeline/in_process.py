@@ -27,8 +27,8 @@ from pjepa.roots import data_root
 from pjepa.takes.scan import write_scan
 
 STAGES = (
-    "takes", "patches", "pooler", "tokens", "pretrain", "select", "controls", "features", "probe",
-    "report",
+    "takes", "patches", "pooler", "tokens", "pretrain", "select", "curve", "controls", "features",
+    "probe", "report",
 )  # fmt: skip
 SMALL: dict[str, Any] = {  # sizes only: what a stage does is not changed
     "patches": {
@@ -53,6 +53,7 @@ SMALL: dict[str, Any] = {  # sizes only: what a stage does is not changed
         "threads": 1,
     },
     "select": {"l2": [0.01], "threads": 1},
+    "curve": {"l2": [0.01], "threads": 1},
     "features": {"random_draws": 1, "threads": 1},
     "probe": {
         "common": {"bootstrap": 10, "threads": 1},

@@ -200,7 +200,7 @@ def test_plots_render_without_internet(copy: Copy) -> None:
 @pytest.mark.slow
 def test_mask_ratio_runs_only_what_reads_the_encoder(copy: Copy) -> None:
     output = copy.run("dvc", "exp", "run", "-S", "pjepa.mask_ratio=0.6")
-    encoder = {"pretrain", "select", "features", "report"}
+    encoder = {"pretrain", "select", "curve", "features", "report"}
     assert ran(output) == encoder | cells("pjepa", "pjepa_segment")
     changed = copy.run("git", "diff", "--unified=0", "params.yaml").splitlines()
     assert [line for line in changed if re.match(r"[+-] ", line)] == [
@@ -227,7 +227,7 @@ def test_editing_a_label_encodes_and_pretrains_nothing(copy: Copy) -> None:
     output = copy.run("dvc", "repro")
     assert not ran(output) & UNLABELLED
     # `pooler` and `select` may read labels; as set here they do not, and write the same.
-    assert ran(output) == {"pooler", "tokens", "select", "report"} | cells(*CELLS)
+    assert ran(output) == {"pooler", "tokens", "select", "curve", "report"} | cells(*CELLS)
     after = copy.hashes()
     assert after["models/pooler"] == before["models/pooler"]
     assert after["models/pjepa"] == before["models/pjepa"]
@@ -239,8 +239,8 @@ def test_editing_a_label_encodes_and_pretrains_nothing(copy: Copy) -> None:
 def test_another_pooler_and_back_trains_nothing_twice(copy: Copy) -> None:
     before = copy.hashes()
     output = copy.run("dvc", "exp", "run", "-S", "pooler.kind=action")
-    learned = {"pooler", "tokens", "pretrain", "select", "controls", "features", "report"}
-    assert ran(output) == learned | cells(*CELLS)
+    learned = {"pooler", "tokens", "pretrain", "select", "curve", "controls", "features"}
+    assert ran(output) == learned | cells(*CELLS) | {"report"}
     report = (copy.folder / "results/report/report.md").read_text()
     assert "`raw†`" in report  # labels went into it
     for kind, expected in (("mean", before), ("action", copy.hashes())):

@@ -17,6 +17,7 @@ from pjepa.config.cells import CONTROLS, ENCODED
 from pjepa.config.probe import LinearConfig, PaperFitConfig, ProbeCommonConfig
 from pjepa.config.trained import AttentiveConfig
 from pjepa.probes.cell import CellInputs, run_cell
+from pjepa.probes.curve_file import ProbeCurve, write_curve
 from pjepa.streams.schema import Provenance, StreamInfo
 from pjepa.streams.segments import token_offsets
 from pjepa.streams.store import StreamWriter, Take, write_labels
@@ -84,8 +85,8 @@ def write_project() -> None:
         write_cell(name)
     write_curves()
     write_films()
-    selection = {"by": "holdout", "scores": {"25": 31.5, "100": 40.25, "50": 38}}
-    write_json(paths.ENCODER / "selection.json", selection)
+    scores = {25: 31.5, 50: 38.0, 100: 40.25}
+    write_curve(ProbeCurve(scores, {"raw": 30.0, "random": 28.5}, 8, 2), paths.CURVE)
     paths.PARAMS.write_text(SMALL_PARAMS)
 
 

@@ -18,7 +18,7 @@ from pjepa.report.analyses_markdown import diagnostics_markdown, trajectory_mark
 from pjepa.report.confusable import ClassPair, Zoom, chosen_pair, class_pairs, shown_take
 from pjepa.report.gains import class_gains
 from pjepa.report.maps import sampled_takes, tsne
-from pjepa.report.plots import confusion_rows, plot_name, selection_rows, write_plots
+from pjepa.report.plots import confusion_rows, plot_name, write_plots
 from pjepa.report.predictions import TakePrediction, read_predictions
 from pjepa.report.results import read_results
 from pjepa.report.trajectories import PAPER, Profile, progress_profile, read_walks
@@ -158,9 +158,7 @@ def test_tables_stand_beside_the_papers(found: Analyses) -> None:
     assert again["spearman"].mean == pytest.approx(before.mean, abs=1e-4)
 
 
-def test_tables_for_dvc_plots(project: Path, tmp_path: Path) -> None:
-    assert selection_rows(paths.ENCODER / "selection.json") == [[25, 31.5], [50, 38], [100, 40.25]]
-    assert selection_rows(tmp_path / "none.json") == []
+def test_tables_for_dvc_plots(project: Path) -> None:
     predictions = read_predictions(paths.cell("linear", "pjepa"))
     rows = confusion_rows(predictions, read_classes(paths.CLASSES))
     known = sum(int((take.labels >= 0).sum()) for take in predictions.values())
@@ -190,7 +188,7 @@ def test_written_tables_can_be_read(project: Path, tmp_path: Path) -> None:
 
 def test_a_representation_named_time_does_not_hide_the_axis_of_progress(tmp_path: Path) -> None:
     profiles = {name: Profile([0.2, 0.9], [0, 0], [1, 1], 3) for name in ("raw", "time", "pjepa")}
-    write_plots(tmp_path, tmp_path / "none.json", profiles, None, Classes(("a",), None))
+    write_plots(tmp_path, profiles, None, Classes(("a",), None))
     with (tmp_path / "progress.csv").open() as file:
         header, first, _ = csv.reader(file)
     assert header == ["relative_time", "raw", "time", "pjepa"]

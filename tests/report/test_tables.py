@@ -170,10 +170,10 @@ def test_stage_writes_everything_twice_alike(
     assert headline_rows(results(), "linear")[0][0] in printed
     files = [path for path in paths.REPORT.rglob("*") if path.is_file()]
     names = sorted(path.relative_to(paths.REPORT).as_posix() for path in files)
-    pictures = ["summary", "curves", "progress", "tsne", "pair", "classes", "confusion"]
+    pictures = ["summary", "curves", "probe", "progress", "tsne", "pair", "classes", "confusion"]
     assert {f"{name}.png" for name in pictures} <= set(names)
     assert {"index.html", "report.md", "report.json", "analyses.json"} <= set(names)
-    assert {"plots/probe.csv", "plots/progress.csv", "plots/confusion.csv"} <= set(names)
+    assert {"plots/progress.csv", "plots/confusion.csv"} <= set(names)
     assert sum(name.startswith("timelines/") for name in names) == 4
     for name in names:
         assert (paths.REPORT / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
