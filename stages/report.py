@@ -25,7 +25,7 @@ from pjepa.report.proof import (
     primitive_accuracy,
     proof_claims,
 )
-from pjepa.report.provenance import Origin, read_origin
+from pjepa.report.provenance import Origin, git_revision, read_origin
 from pjepa.report.results import Results, read_results
 from pjepa.report.tables import claim_line, headline_rows, metric_names, metrics_json
 from pjepa.report.terminal import print_table
@@ -82,7 +82,7 @@ def read_run(results: Results, demo: DemoNumbers | None, config: ReportConfig) -
         curves=read_curves(paths.PRETRAIN_RESULTS),
         probe_curve=read_curve(paths.CURVE / JSON),
         sheets=take_sheets(videos, takes, config.frames, pictures_store()),
-        origin=origin(results),
+        origin=origin(results, config),
         config=config,
     )
 
@@ -92,12 +92,13 @@ def streams(representation: str) -> list[Path]:
     return paths.representation_streams(paths.representation(representation))
 
 
-def origin(results: Results) -> Origin:
+def origin(results: Results, config: ReportConfig) -> Origin:
     """What the report is made from; its code is what dvc.yaml lists for it."""
     data = [paths.VIDEOS_TABLE, paths.TAKES_TABLE, paths.CLASSES]
     data += [s for c in results.of_probe(results.probes[0]) for s in streams(c.representation)]
     data += [cell.folder / "predictions.parquet" for cell in results.cells]
-    return read_origin(read_params(), data, tracked_code())
+    revision = git_revision() if config.git_revision else None
+    return read_origin(read_params(), data, tracked_code(), revision)
 
 
 def tracked_code() -> list[Path]:

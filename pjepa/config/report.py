@@ -23,3 +23,6 @@ class ReportConfig(Section):
     length_bins: int = Field(4, ge=1)
     bootstrap: int = Field(1000, ge=10)
     seed: int = Field(0, ge=0)
+    # Names the commit on the page. It is no input of the stage, so the same inputs on another
+    # commit give other bytes; turn it off where they must be the same.
+    git_revision: bool = True

@@ -1,12 +1,9 @@
-"""Where a report comes from: hashes of the files it read, of its code, and its parameters.
-
-The Git revision is not among them: it is no input of the stage, and the same inputs must give the
-same bytes. The commit that holds a report's dvc.lock names it; `pjepa compare --html` prints it.
-"""
+"""Where a report comes from: its Git revision, hashes of files and code, and its parameters."""
 
 from __future__ import annotations
 
 import hashlib
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -15,10 +12,21 @@ from typing import Any
 
 import yaml
 
-from pjepa.report.text import markdown_table
+from pjepa.report.text import escaped, markdown_table
 from pjepa.work import file_sha256
 
 SHOWN = 16  # hex digits
+NAMED = 5  # changed files that are named
+# What a run is made from. Not dvc.lock and results: DVC rewrites them while it runs.
+INPUTS = ("pjepa", "stages", "dvc.yaml", "params.yaml", "data/sources")
+
+
+@dataclass(frozen=True)
+class Revision:
+    """The commit that is checked out, and the run's inputs that differ from it."""
+
+    commit: str  # empty outside Git
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -29,34 +37,76 @@ class Origin:
     data: Mapping[str, str]  # file -> sha256
     code: str  # one sha256 over the tracked code
     code_files: int
+    revision: Revision | None  # None: not asked for
 
 
-def read_origin(params: Mapping[str, Any], data: Iterable[Path], code: Sequence[Path]) -> Origin:
+def git_revision() -> Revision:
+    """The revision of the present folder; without Git, a repository or a commit it is empty."""
+    commit = _git("rev-parse", "--verify", "HEAD")
+    if commit is None:
+        return Revision("")
+    # -z: names as they are; --no-renames: one name per entry
+    status = _git("status", "--porcelain", "--no-renames", "-z", "--", *INPUTS)
+    entries = [] if status is None else status.split("\0")
+    return Revision(commit.strip(), tuple(entry[3:] for entry in entries if entry))
+
+
+def read_origin(
+    params: Mapping[str, Any],
+    data: Iterable[Path],
+    code: Sequence[Path],
+    revision: Revision | None,
+) -> Origin:
     """Hashes of the files that exist; code files are hashed by name and content, in order."""
     joint = hashlib.sha256()
     for path in code:
         joint.update(f"{path.as_posix()}\0{file_sha256(path)}\n".encode())
     hashes = {path.as_posix(): file_sha256(path) for path in data if path.is_file()}
-    return Origin(params, hashes, joint.hexdigest(), len(code))
+    return Origin(params, hashes, joint.hexdigest(), len(code), revision)
 
 
 def origin_parts(origin: Origin) -> list[str]:
-    """Code and data hashes as Markdown."""
+    """Revision, code and data hashes as Markdown."""
     rows = [[f"`{name}`", f"`{value[:SHOWN]}`"] for name, value in origin.data.items()]
     return [
         f"Code: pjepa {_version()}; the {origin.code_files} files that dvc.yaml tracks for "
-        f"`report` have the sha256 `{origin.code[:SHOWN]}`. The Git revision is no input of this "
-        "page (the same inputs give the same bytes): `git log -1 -- dvc.lock` names the commit "
-        "that holds it, and that commit's dvc.lock the hash of every file of code and data of "
-        "every stage.",
+        f"`report` have the sha256 `{origin.code[:SHOWN]}`. {revision_text(origin.revision)} "
+        "dvc.lock holds the hash of every file of code and data of every stage.",
         "### Data",
         markdown_table(["file", "sha256"], rows),
     ]
 
 
+def revision_text(revision: Revision | None) -> str:
+    """The revision as a sentence."""
+    if revision is None:
+        return (
+            "The Git revision is left out (`report.git_revision`), so that the same inputs give "
+            "the same page on every commit; `git log -1 -- dvc.lock` names the commit of this one."
+        )
+    if not revision.commit:
+        return "Git revision: none, the folder is not a Git repository with a commit."
+    text = f"Git revision `{revision.commit}`, "
+    if not revision.changed:
+        return f"{text}code and parameters as committed."
+    names = ", ".join(escaped(name) for name in revision.changed[:NAMED])
+    more = len(revision.changed) - NAMED
+    return f"{text}**with uncommitted changes**: {names}{f' and {more} more' * (more > 0)}."
+
+
 def params_text(params: Mapping[str, Any]) -> str:
     """All parameters of the run as YAML."""
     return yaml.safe_dump(dict(params), sort_keys=False, default_flow_style=False)
+
+
+def _git(*arguments: str) -> str | None:
+    """What Git prints; None where it cannot say."""
+    command = ["git", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False)
+    except OSError:  # not installed
+        return None
+    return None if done.returncode else done.stdout.decode(errors="replace")
 
 
 def _version() -> str:

@@ -1,0 +1,55 @@
+"""The page names the commit it was made on, and what differs from it; without Git it says so."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pjepa.report.html import markdown_html
+from pjepa.report.provenance import Revision, git_revision, revision_text
+
+
+def git(*arguments: str) -> str:
+    identity = ("-c", "user.name=t", "-c", "user.email=t@localhost")
+    command = ["git", *identity, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the inputs of a run, in no repository."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    for name in ("pjepa/a.py", "params.yaml", "dvc.lock", "results/metrics.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    return tmp_path
+
+
+def test_the_commit_and_what_differs_from_it(project: Path) -> None:
+    assert git_revision() == Revision("")
+    git("init", "--quiet")
+    assert git_revision() == Revision("")  # no commit yet
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "x")
+    commit = git("rev-parse", "HEAD").strip()
+    (project / "dvc.lock").write_text("y")  # DVC writes it while it runs
+    (project / "results/metrics.json").unlink()
+    assert git_revision() == Revision(commit)
+    assert f"`{commit}`, code and parameters as committed" in revision_text(git_revision())
+    (project / "params.yaml").write_text("y")
+    (project / "pjepa/<b> ü.py").write_text("new")
+    found = git_revision()
+    assert set(found.changed) == {"params.yaml", "pjepa/<b> ü.py"}
+    text = markdown_html(revision_text(found))
+    assert "<strong>with uncommitted changes</strong>: params.yaml, pjepa/&lt;b&gt; ü.py" in text
+
+
+def test_no_git_is_said_and_a_long_list_is_cut(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert git_revision() == Revision("")
+    assert "none" in revision_text(Revision(""))
+    assert "report.git_revision" in revision_text(None)
+    assert "and 3 more" in revision_text(Revision("c", tuple("abcdefgh")))
