@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from pjepa.report.analyses import medians_from
 from pjepa.report.analyses_markdown import lengths_markdown, trajectory_markdown
 from pjepa.report.compare import Comparison
 from pjepa.report.confusable import class_confusion
-from pjepa.report.content import Draft, timeline_parts
+from pjepa.report.content import Draft, map_parts, timeline_parts, training_parts
 from pjepa.report.experiments import Findings, read_findings
 from pjepa.report.frames import take_sheets
 from pjepa.report.gains import class_gains, f1_by_length, take_gains
+from pjepa.report.maps import Maps, same_segments
 from pjepa.report.markdown import given_markdown
 from pjepa.report.marks import marked_name, with_mark
 from pjepa.report.page import Folded, Page, Part, page_html
@@ -26,7 +28,6 @@ from pjepa.report.widgets import (
     class_data,
     class_gain_data,
     confusion_data,
-    curve_data,
     length_data,
     progress_data,
     take_gain_data,
@@ -57,9 +58,10 @@ def comparison_page(found: Comparison, findings: tuple[Findings, Findings], pict
     draft.add("takes", "Takes", _takes(found, findings, probe, shown, pictures, draft))
     draft.add("classes", "Classes", _classes(found, findings, shown, draft))
     draft.add("features", "Feature space", _features(findings, names, draft))
-    curves = {name: mine.curves for name, mine in zip(names, findings, strict=True) if mine.curves}
-    if curves:
-        draft.add("training", "Training", [draft.widget("curves", "curves", curve_data(curves))])
+    curves = {
+        name: (mine.curves, mine.probe_curve) for name, mine in zip(names, findings, strict=True)
+    }
+    draft.add("training", "Training", training_parts(draft, curves))
     draft.add("provenance", "Provenance", _provenance(found, findings))
     groups = found.pooled.cells[0].statistics.groups
     subtitle = f"{len(groups)} takes, differences are {names[1]} - {names[0]}"
@@ -166,6 +168,8 @@ def _classes(
             continue
         first, second = (e.cells[probe, shown].statistics for e in found.experiments)
         gains = class_gains(first, second, config)
+        better = sum(row.gain.low > 0 for row in gains)
+        worse = sum(row.gain.high < 0 for row in gains)
         cells = {
             name: mine.predictions[probe, shown] for name, mine in zip(names, findings, strict=True)
         }
@@ -173,7 +177,9 @@ def _classes(
         counts = {name: class_confusion(p, len(classes.names)) for name, p in cells.items()}
         parts += [
             f"### {escaped(probe)} on `{shown}`: class accuracy",
-            "Share of a class's tokens that are right; lines are 95 % intervals over groups.",
+            f"Share of a class's tokens that are right: {better} classes got better, {worse} "
+            f"worse, {len(gains) - better - worse} cannot be told apart. Lines are 95 % intervals "
+            "over groups.",
             draft.widget("gains", f"gains-{probe}", class_gain_data(gains, names)),
             "### F1@50 by segment length",
             draft.widget("lines", f"lengths-{probe}", length_data(bins)),
@@ -205,7 +211,32 @@ def _features(
         chart = progress_data(profiles)
         chart["hidden"] = [name for name in profiles if not name.startswith("pjepa,")]
         parts += ["### Progress", draft.widget("lines", "progress", chart)]
-    return parts
+    return [*parts, "### Maps", *_maps(findings, names, draft)]
+
+
+def _maps(findings: tuple[Findings, Findings], names: tuple[str, ...], draft: Draft) -> list[Part]:
+    """The maps of both: side by side where they show the same segments, else below each other."""
+    both: dict[str, Maps] = {}
+    for name, mine in zip(names, findings, strict=True):
+        if mine.maps is None:
+            return [f"{escaped(name)}: its report has no maps; run `dvc repro report` there."]
+        both[name] = mine.maps
+    parts: list[Part] = ["Every map is a t-SNE of its own: compare neighbourhoods, not places."]
+    first, second = both.values()
+    if not same_segments(first, second):
+        for name, maps in both.items():
+            parts += [f"#### {escaped(name)}", *map_parts(draft, f"maps-{name}", maps)]
+        return parts
+    kinds = dict.fromkeys([*first.points, *second.points])
+    shown = {
+        f"{kind}, {name}": (kind, maps)
+        for kind in kinds
+        for name, maps in both.items()
+        if kind in maps.points
+    }
+    points = {title: maps.points[kind] for title, (kind, maps) in shown.items()}
+    medians = {title: maps.paths[kind] for title, (kind, maps) in shown.items()}
+    return [*parts, *map_parts(draft, "maps", replace(first, points=points, paths=medians))]
 
 
 def _provenance(found: Comparison, findings: tuple[Findings, Findings]) -> list[Part]:

@@ -26,6 +26,7 @@ from pjepa.report.gains import (
     f1_by_length,
     take_gains,
 )
+from pjepa.report.maps import Maps
 from pjepa.report.markdown import background_parts, conditions, proof_markdown, score_parts
 from pjepa.report.page import Folded, Page, Part, Section, Widget, page_html, script_json
 from pjepa.report.predictions import Predictions
@@ -245,11 +246,15 @@ def _features(run: Run, draft: Draft) -> list[Part]:
             draft.widget("lines", "progress", chart),
         ]
     if found.maps is not None:
-        maps = found.maps
-        text, table = paths_markdown(maps)
-        chart = map_data(maps.points, maps.labels, maps.times, maps.takes, maps.take)
-        parts += ["### Maps", text, draft.widget("maps", "maps", chart), table]
+        parts += ["### Maps", *map_parts(draft, "maps", found.maps)]
     return parts
+
+
+def map_parts(draft: Draft, key: str, maps: Maps) -> list[Part]:
+    """Maps of the same segments, and the table of the paths on them."""
+    text, table = paths_markdown(maps)
+    chart = map_data(maps.points, maps.labels, maps.times, maps.takes, maps.take)
+    return [text, draft.widget("maps", key, chart), table]
 
 
 def _classes(run: Run, draft: Draft) -> list[Part]:

@@ -14,7 +14,10 @@ from pjepa.config.cells import CellsConfig
 from pjepa.config.report import ReportConfig
 from pjepa.config.section import read_params, read_section
 from pjepa.errors import InputError
+from pjepa.probes.curve_file import JSON, ProbeCurve, read_curve
+from pjepa.report.analyses import medians_from
 from pjepa.report.figures import CURVES, Curve, read_curves
+from pjepa.report.maps import Maps, maps_from
 from pjepa.report.predictions import Predictions, read_predictions
 from pjepa.report.results import Cell, read_cell
 from pjepa.takes.manifest import Classes, VideoRow, read_classes, read_videos
@@ -79,13 +82,15 @@ class ProjectFiles:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a page shows of an experiment beyond its scores; `analyses` are those of its report."""
+    """What a page shows of an experiment beyond its scores; None is what its report lacks."""
 
     params: Mapping[str, Any]
     classes: Classes
     predictions: Mapping[Key, Predictions]
     curves: Sequence[Curve]
+    probe_curve: ProbeCurve
     analyses: Mapping[str, Any] | None
+    maps: Maps | None
     videos: Sequence[VideoRow]
 
 
@@ -113,16 +118,33 @@ def read_findings(name: str, keys: Sequence[Key]) -> Findings:
         classes = files.local(paths.cell(*keys[0]) / "model" / "classes.json")
         for curve in CURVES:
             files.optional(paths.PRETRAIN_RESULTS / "plots" / "metrics" / f"{curve}.tsv")
-        analyses = files.optional(paths.REPORT / "analyses.json")
+        probed = files.optional(paths.CURVE / JSON)
+        analyses, maps = read_analyses(files)
         videos = files.optional(paths.VIDEOS_TABLE)
         return Findings(
             read_params(files.local(paths.PARAMS)),
             read_classes(classes),
             predictions,
             read_curves(files.folder / paths.PRETRAIN_RESULTS),
-            None if analyses is None else read_json(analyses),
+            ProbeCurve() if probed is None else read_curve(probed),
+            analyses,
+            maps,
             [] if videos is None else read_videos(videos),
         )
+
+
+def read_analyses(files: ProjectFiles) -> tuple[Mapping[str, Any] | None, Maps | None]:
+    """The analyses and the maps that a report wrote, as far as it did."""
+    analyses, maps = (
+        None if found is None else read_json(found)
+        for found in (
+            files.optional(paths.REPORT / name) for name in ("analyses.json", "maps.json")
+        )
+    )
+    if analyses is None or maps is None:
+        return analyses, None
+    medians = {name: medians_from(row) for name, row in analyses["map_paths"].items()}
+    return analyses, maps_from(maps, medians)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,39 @@ class Maps:
     labels: np.ndarray  # [N] true class
     points: Mapping[str, np.ndarray]  # representation -> [N, 2]
     paths: Mapping[str, Medians]  # representation -> medians of the path diagnostics
+
+
+def maps_json(maps: Maps) -> dict[str, Any]:
+    """The maps as JSON values; the medians of their paths are among the analyses."""
+    points = {name: np.round(xy, 2).tolist() for name, xy in maps.points.items()}
+    arrays = {"take": maps.take, "times": np.round(maps.times, 4), "labels": maps.labels}
+    return {
+        "takes": list(maps.takes),
+        "of": maps.of,
+        "points": points,
+        **{name: values.tolist() for name, values in arrays.items()},
+    }
+
+
+def maps_from(values: Mapping[str, Any], paths: Mapping[str, Medians]) -> Maps:
+    """What `maps_json` wrote, with the medians of the paths."""
+    return Maps(
+        takes=tuple(values["takes"]),
+        of=values["of"],
+        take=np.array(values["take"]),
+        times=np.array(values["times"]),
+        labels=np.array(values["labels"]),
+        points={name: np.array(xy) for name, xy in values["points"].items()},
+        paths=paths,
+    )
+
+
+def same_segments(first: Maps, second: Maps) -> bool:
+    """Whether point i of both is the same segment."""
+    return first.takes == second.takes and all(
+        np.array_equal(getattr(first, name), getattr(second, name))
+        for name in ("take", "times", "labels")
+    )
 
 
 def sampled_takes(lengths: Mapping[str, int], limit: int, seed: int) -> list[str]:

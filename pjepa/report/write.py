@@ -23,6 +23,7 @@ from pjepa.report.confusable import class_confusion
 from pjepa.report.content import Run, run_page
 from pjepa.report.figures import draw_curves, draw_probe_curve, draw_summary
 from pjepa.report.gains import class_gains, f1_by_length
+from pjepa.report.maps import maps_json
 from pjepa.report.markdown import report_markdown
 from pjepa.report.page import page_html
 from pjepa.report.plots import write_plots
@@ -39,6 +40,8 @@ def write_report(run: Run, out: Path) -> None:
         pictures = _draw(run, folder)
         write_json(folder / "report.json", report_json(run.results, run.demo))
         write_json(folder / "analyses.json", analyses_json(run.analyses))
+        if run.analyses.maps is not None:
+            write_json(folder / "maps.json", maps_json(run.analyses.maps))
         probe = run.results.probes[0]
         learned = run.predictions.get((probe, SHOWN[1]))
         profiles = run.analyses.profiles

@@ -85,8 +85,10 @@ WIDGETS.lines = (box, data) => {
 WIDGETS.curves = (box, charts) => {
   const row = el("div", { class: "row" });
   for (const data of charts) {
-    const figure = el("figure", {}, el("figcaption", { text: data.title }), linesChart(data, new Set(), 400, 230));
-    if (data.series.length > 1) figure.insertBefore(keys(data, new Set(), () => {}), figure.lastChild);
+    const figure = el("figure"), hidden = new Set(), several = data.series.length > 1;
+    const redraw = () => figure.replaceChildren(
+      el("figcaption", { text: data.title }), ...(several ? [keys(data, hidden, redraw)] : []), linesChart(data, hidden, 400, 230));
+    redraw();
     row.append(figure);
   }
   box.append(row);
