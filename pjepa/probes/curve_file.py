@@ -39,4 +39,6 @@ def read_curve(path: Path) -> ProbeCurve:
     """What `write_curve` wrote as curve.json."""
     values = read_json(path)
     scores = {int(epoch): score for epoch, score in values.pop("scores").items()}
-    return ProbeCurve(dict(sorted(scores.items())), **values)
+    flat = values.pop("references")
+    references = {name: flat[name] for name in REFERENCES if name in flat}
+    return ProbeCurve(dict(sorted(scores.items())), references, **values)

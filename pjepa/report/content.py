@@ -27,7 +27,13 @@ from pjepa.report.gains import (
     take_gains,
 )
 from pjepa.report.maps import Maps
-from pjepa.report.markdown import background_parts, conditions, proof_markdown, score_parts
+from pjepa.report.markdown import (
+    background_parts,
+    conditions,
+    other_differences,
+    proof_markdown,
+    score_parts,
+)
 from pjepa.report.page import Folded, Page, Part, Section, Widget, page_html, script_json
 from pjepa.report.predictions import Predictions
 from pjepa.report.proof import DemoNumbers
@@ -57,7 +63,7 @@ MEGABYTE = 1_000_000
 PROBE_CURVE = (
     "Frame accuracy of a linear probe on snapshots of the encoder, fitted on train takes and "
     "scored on held-out train groups, which pretraining has not seen. `raw` is the stream itself, "
-    "`random` the same encoder untrained. A picture for people: nothing is chosen by it."
+    "`random` the same encoder untrained. It only shows: nothing is chosen by it."
 )
 TIMELINE_SHARE = 0.6  # of the page; pictures get what is left
 
@@ -157,6 +163,8 @@ def _results(run: Run, draft: Draft) -> list[Part]:
         rows = score_data(by_privilege(run.results.of_probe(probe)), demo)
         parts += [f"### Probe {escaped(probe)}", draft.widget("scores", f"scores-{probe}", rows)]
         parts += score_parts(run.results, probe)
+        if others := other_differences(run.results, probe):
+            parts.append(Folded("All other differences", others, markdown=True))
     if run.demo is not None:
         parts += ["### The demo's proof", proof_markdown(run.results, run.demo)]
     return parts

@@ -143,6 +143,7 @@ def draw_probe_curve(curve: ProbeCurve, path: Path) -> None:
         axes.plot(epochs, list(curve.scores.values()), marker="o", color="#c2571a", label=LEARNED)
         for (name, value), look in zip(curve.references.items(), ("--", ":"), strict=False):
             axes.axhline(value, color="#6b7280", linestyle=look, label=name)
+        axes.set_ylim(0)
         axes.set_xlabel("epoch of pretraining")
         axes.set_ylabel("accuracy on held-out train groups, %")
         axes.legend(frameon=False)

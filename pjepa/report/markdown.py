@@ -28,7 +28,10 @@ def report_markdown(
         parts += ["## All probes, `acc`", overview_markdown(results)]
     for probe in results.probes:
         parts.append(f"## Probe {escaped(probe)}")
-        parts += [*score_parts(results, probe), *background_parts(results, probe)]
+        parts += score_parts(results, probe)
+        if others := other_differences(results, probe):
+            parts += ["All other differences:", others]
+        parts += background_parts(results, probe)
     if demo is not None:
         parts += ["## The demo's proof", proof_markdown(results, demo)]
     parts += analyses
@@ -39,10 +42,17 @@ def report_markdown(
 
 
 def score_parts(results: Results, probe: str) -> list[str]:
-    """How one probe was fitted, its scores, streamed too, and the differences."""
+    """How one probe was fitted, its scores, streamed too, and the differences that matter."""
     parts = [_probe_conditions(results.of_probe(probe)), headline_markdown(results, probe)]
     parts += streaming_parts(results, probe)
-    return [*parts, "### Differences", _differences_markdown(results, probe)]
+    main, _ = _differences(results, probe)
+    none = f"None: `{REFERENCE}` is not among the cells."
+    return [*parts, "### Differences", _differences_markdown(results, probe, main) or none]
+
+
+def other_differences(results: Results, probe: str) -> str:
+    """The differences that `score_parts` leaves out, as a table; empty without any."""
+    return _differences_markdown(results, probe, _differences(results, probe)[1])
 
 
 def background_parts(results: Results, probe: str) -> list[str]:
@@ -127,19 +137,30 @@ def _sight_sentence(cell: Cell) -> str:
     return f"A prediction depends on tokens up to {ahead}, to the end of its {sight['to']}{told}."
 
 
-def _differences_markdown(results: Results, probe: str) -> str:
-    """Comparisons first, then everything else against raw; acc and its voted form."""
+def _differences(results: Results, probe: str) -> tuple[list[Difference], list[Difference]]:
+    """The named comparisons and what is learned against raw; then all others, each pair once."""
     mine = [d for d in results.differences if d.probe == probe and d.protocol == OFFLINE]
-    mine.sort(key=_rank)
+    main: list[Difference] = []
+    others: list[Difference] = []
+    for difference in sorted(mine, key=_rank):
+        pair = (difference.first, difference.second)
+        if not any((d.second, d.first) == pair for d in (*main, *others)):
+            named = pair in COMPARISONS or pair[1] == REFERENCE
+            (main if named else others).append(difference)
+    return main, others
+
+
+def _differences_markdown(results: Results, probe: str, shown: Sequence[Difference]) -> str:
+    """A table of differences of acc and its voted form; empty without any."""
     rows = []
-    for difference in mine:
+    for difference in shown:
         acc, vote = difference.intervals["acc"], difference.intervals["acc_vote"]
         sure = "yes" if acc.excludes_zero else "no"
         rows.append([f"`{difference.first}` - `{difference.second}`", f"{acc.mean:+.1f}"])
         rows[-1] += [interval_span(acc), sure, f"{vote.mean:+.1f}", interval_span(vote)]
     corner = with_mark("difference", results.of_probe(probe))
     header = [corner, "`acc`", "95 %", "excludes 0", "`acc_vote`", "95 %"]
-    return markdown_table(header, rows) if rows else f"None: `{REFERENCE}` is not among the cells."
+    return markdown_table(header, rows) if rows else ""
 
 
 def _rank(difference: Difference) -> int:

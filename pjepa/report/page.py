@@ -29,10 +29,11 @@ class Widget:
 
 @dataclass(frozen=True)
 class Folded:
-    """Text as it is, shown on demand."""
+    """Text as it is, or Markdown, shown on demand."""
 
     title: str
     text: str
+    markdown: bool = False
 
 
 Part = str | Widget | Folded  # a str is Markdown
@@ -92,8 +93,9 @@ def _part_html(part: Part) -> str:
         kind, key = escape(part.kind), escape(part.key)
         return f'<div class="widget" data-widget="{kind}" data-key="{key}"></div>'
     if isinstance(part, Folded):
-        title, text = escape(part.title), escape(part.text)
-        return f'<details><summary>{title}</summary><pre tabindex="0">{text}</pre></details>'
+        text = f'<pre tabindex="0">{escape(part.text)}</pre>'
+        inside = markdown_html(part.text) if part.markdown else text
+        return f"<details><summary>{escape(part.title)}</summary>{inside}</details>"
     return markdown_html(part)
 
 

@@ -174,7 +174,7 @@ def curve_data(curves: Mapping[str, Sequence[Curve]]) -> list[dict[str, Any]]:
     for owner, mine in curves.items():
         for curve in mine:
             title = CURVES.get(curve.name, curve.name)
-            empty = {"series": [], "labels": {"x": "epoch", "y": title}, "title": title}
+            empty = {"series": [], "labels": {"x": "epoch", "y": ""}, "title": title}
             chart = charts.setdefault(curve.name, empty)
             y = [float(f"{value:.5g}") for value in curve.values]
             chart["series"].append({"name": owner, "x": list(curve.steps), "y": y})
@@ -190,8 +190,10 @@ def probe_curve_data(curves: Mapping[str, ProbeCurve]) -> dict[str, Any]:
         rows |= {name: [value] * len(epochs) for name, value in curve.references.items()}
         for name, values in rows.items():
             title = f"{name}, {owner}" if owner else name
-            series.append({"name": title, "x": epochs, "y": _rounded(values)})
-    return {"series": series, "labels": {"x": "epoch", "y": "accuracy on the hold-out, %"}}
+            flat = name in curve.references
+            series.append({"name": title, "x": epochs, "y": _rounded(values), "flat": flat})
+    labels = {"x": "epoch", "y": "accuracy on the hold-out, %"}
+    return {"series": series, "labels": labels, "zero": True}
 
 
 def _span(cell: Cell) -> list[float]:

@@ -19,8 +19,8 @@ function linesChart(data, hidden = new Set(), W = 560, H = 300) {
   const left = 52, right = 12, top = 12, bottom = data.categories ? 46 : 40;
   const shown = data.series.filter((s) => !hidden.has(s.name));
   const xs = data.series.flatMap((s) => s.x), ys = shown.flatMap((s) => [...s.y, ...(s.low || []), ...(s.high || [])]);
-  const x0 = Math.min(...xs), x1 = Math.max(...xs) || 1, pad = data.diagonal || data.categories ? 0 : 0.04;
-  let y0 = Math.min(...ys, ...(data.diagonal || data.categories ? [0] : [])), y1 = Math.max(...ys, ...(data.diagonal ? [1] : []));
+  const x0 = Math.min(...xs), x1 = Math.max(...xs) || 1, pad = data.diagonal || data.categories || data.zero ? 0 : 0.04;
+  let y0 = Math.min(...ys, ...(data.diagonal || data.categories || data.zero ? [0] : [])), y1 = Math.max(...ys, ...(data.diagonal ? [1] : []));
   if (!(y1 > y0)) y1 = y0 + 1;
   [y0, y1] = [y0 - pad * (y1 - y0), y1 + pad * (y1 - y0)];
   const inset = data.categories ? 30 : 0;
@@ -31,7 +31,7 @@ function linesChart(data, hidden = new Set(), W = 560, H = 300) {
     root.append(shape("line", { x1: left, x2: W - right, y1: Y(y), y2: Y(y), stroke: "var(--line)" }));
     root.append(shape("text", { x: left - 7, y: Y(y) + 4, "text-anchor": "end" }, short(y)));
   }
-  const places = data.categories ? data.categories.map((_, i) => i) : ticks(x0, x1, 6);
+  const places = data.categories ? data.categories.map((_, i) => i) : xs.length && new Set(xs).size < 7 ? [...new Set(xs)] : ticks(x0, x1, 6);
   const lower = (x) => data.categories && W < 500 && x % 2 ? 12 : 0;  // long names take turns
   for (const x of places) root.append(shape("text", { x: X(x), y: H - bottom + 15 + lower(x), "text-anchor": "middle" }, data.categories ? data.categories[x] : short(x)));
   root.append(shape("text", { x: (left + W - right) / 2, y: H - 4, "text-anchor": "middle" }, data.labels.x));
@@ -44,8 +44,8 @@ function linesChart(data, hidden = new Set(), W = 560, H = 300) {
       const points = [...s.x.map((x, i) => [x, s.high[i]]), ...s.x.map((x, i) => [x, s.low[i]]).reverse()];
       root.append(shape("polygon", { points: points.map(([x, y]) => `${X(x)},${Y(y)}`).join(" "), fill: `var(${look.stroke})`, opacity: 0.14 }));
     }
-    root.append(shape("polyline", { points: s.x.map((x, i) => `${X(x)},${Y(s.y[i])}`).join(" "), fill: "none", stroke: `var(${look.stroke})`, "stroke-width": 2, "stroke-dasharray": look.dash, "stroke-linejoin": "round" }));
-    if (s.x.length < 12) s.x.forEach((x, i) => root.append(shape("circle", { cx: X(x), cy: Y(s.y[i]), r: 3.2, fill: `var(${look.stroke})` })));
+    root.append(shape("polyline", { points: s.x.map((x, i) => `${X(x)},${Y(s.y[i])}`).join(" "), fill: "none", stroke: `var(${look.stroke})`, "stroke-width": 2, "stroke-dasharray": s.flat ? "5 4" : look.dash, "stroke-linejoin": "round" }));
+    if (s.x.length < 12 && !s.flat) s.x.forEach((x, i) => root.append(shape("circle", { cx: X(x), cy: Y(s.y[i]), r: 3.2, fill: `var(${look.stroke})` })));
   }
   root.addEventListener("mousemove", (event) => {
     const box = root.getBoundingClientRect(), at = (event.clientX - box.left) / box.width * W;
@@ -83,15 +83,18 @@ WIDGETS.lines = (box, data) => {
 };
 
 WIDGETS.curves = (box, charts) => {
-  const row = el("div", { class: "row" });
+  const drawn = [];
+  const row = el("div", { class: "row small" });
   for (const data of charts) {
     const figure = el("figure"), hidden = new Set(), several = data.series.length > 1;
     const redraw = () => figure.replaceChildren(
-      el("figcaption", { text: data.title }), ...(several ? [keys(data, hidden, redraw)] : []), linesChart(data, hidden, 400, 230));
-    redraw();
+      el("figcaption", { text: data.title }), ...(several ? [keys(data, hidden, redraw)] : []), linesChart(data, hidden, Math.max(260, figure.clientWidth), 210));
     row.append(figure);
+    drawn.push(redraw);
   }
-  box.append(row);
+  box.append(row);  // figures have a width from here on
+  drawn.forEach((redraw) => redraw());
+  redraws.push(...drawn);
 };
 
 // Scores of one probe with 95 % intervals; colours are those of the kinds of representation.

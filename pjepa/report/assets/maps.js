@@ -70,25 +70,23 @@ WIDGETS.maps = (box, data) => {
     canvases.push(canvas);
     row.append(el("figure", { class: "square" }, el("figcaption", { text: panel.name }), canvas));
   }
-  const repaint = () => canvases.forEach((canvas) => canvas.repaint());
+  const keys_ = el("div", { class: "keys" });
+  for (const label of [...new Set(data.labels)].sort((a, b) => a - b)) {
+    const looks = DATA.classes.looks, mark = el("canvas", { width: 28, height: 28 });
+    mark.style.cssText = "width:14px;height:14px";
+    const context = mark.getContext("2d");
+    context.scale(2, 2);
+    drawPoint(context, 7, 7, label, looks[label < 0 ? looks.length - 1 : label][0], 4);
+    keys_.append(el("span", {}, mark, className(label)));
+  }
+  const repaint = () => { keys_.hidden = by !== "class"; canvases.forEach((canvas) => canvas.repaint()); };
   if (data.times) {
     const takes = [["-1", "all takes"], ...data.takes.map((name, i) => [String(i), name])];
     box.append(el("div", { class: "controls" },
       choice("colour", [["time", "relative time (dark: start, yellow: end)"], ["class", "class (hue and shape)"]], (value) => { by = value; repaint(); }),
       choice("path of", takes, (value) => { path = +value; repaint(); })));
-  } else {
-    const row_ = el("div", { class: "keys" });
-    for (const label of [...new Set(data.labels)].sort((a, b) => a - b)) {
-      const mark = el("canvas", { width: 28, height: 28 });
-      mark.style.cssText = "width:14px;height:14px";
-      const context = mark.getContext("2d");
-      context.scale(2, 2);
-      drawPoint(context, 7, 7, label, DATA.classes.looks[label][0], 4);
-      row_.append(el("span", {}, mark, className(label)));
-    }
-    box.append(row_);
   }
-  box.append(row);
+  box.append(keys_, row);
   repaint();
   redraws.push(repaint);
 };
@@ -103,25 +101,35 @@ WIDGETS.confusion = (box, data) => {
     }
     const canvas = el("canvas", { role: "img", "aria-label": `Confusion matrix of ${panel.name}, rows: truth, columns: prediction` });
     const share = (t, p) => (counts.get(t * size + p) || 0) / (totals[t] || 1);
+    // Numbers of the classes stand along the edges where there is room for them.
+    const edge = (width) => (width - 20) / size < 12 ? 0 : 20;
     const draw = () => paint(canvas, (context, width) => {
-      const cell = width / size, hue = color("--s2");
-      context.fillStyle = hue;
+      const margin = edge(width), cell = (width - margin) / size, hue = color("--s2");
+      context.font = "11px system-ui, sans-serif";
+      context.textAlign = "center";
+      context.textBaseline = "middle";
+      context.fillStyle = color("--soft");
+      if (margin) for (let i = 0; i < size; i++) {
+        context.fillText(i, margin + (i + 0.5) * cell, margin / 2);
+        context.fillText(i, margin / 2, margin + (i + 0.5) * cell);
+      }
       for (let t = 0; t < size; t++) for (let p = 0; p < size; p++) {
         const value = share(t, p);
         if (!value) continue;
         context.globalAlpha = 0.08 + 0.92 * value;
         context.fillStyle = t === p ? hue : color("--s1");
-        context.fillRect(p * cell, t * cell, Math.max(cell - 0.5, 0.6), Math.max(cell - 0.5, 0.6));
+        context.fillRect(margin + p * cell, margin + t * cell, Math.max(cell - 0.5, 0.6), Math.max(cell - 0.5, 0.6));
       }
       context.globalAlpha = 1;
     });
     canvas.addEventListener("mousemove", (event) => {
-      const area = canvas.getBoundingClientRect(), p = Math.floor((event.clientX - area.left) / area.width * size), t = Math.floor((event.clientY - area.top) / area.width * size);
-      if (t < 0 || p < 0 || t >= size || p >= size) return;
+      const area = canvas.getBoundingClientRect(), margin = edge(area.width), cell = (area.width - margin) / size;
+      const p = Math.floor((event.clientX - area.left - margin) / cell), t = Math.floor((event.clientY - area.top - margin) / cell);
+      if (t < 0 || p < 0 || t >= size || p >= size) { hideTip(); return; }
       showTip(`truth: ${className(t)}\nprediction: ${className(p)}\n${(100 * share(t, p)).toFixed(1)} % of ${totals[t]} tokens`, event.clientX, event.clientY);
     });
     canvas.addEventListener("mouseleave", hideTip);
-    row.append(el("figure", { class: "square" }, el("figcaption", { text: `${panel.name} (rows: truth, columns: prediction)` }), canvas));
+    row.append(el("figure", { class: "square" }, el("figcaption", { text: `${panel.name}: rows truth, columns prediction; blue right, orange wrong` }), canvas));
     redraws.push(draw);
     canvas.repaint = draw;
   }
