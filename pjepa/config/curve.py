@@ -17,7 +17,7 @@ class CurveConfig(Section):
     """
 
     snapshots: int = Field(10, ge=0)
-    takes: int = Field(100, ge=1)
+    takes: int = Field(60, ge=1)
     # strengths tried for each snapshot's probe; the best on the hold-out counts
     l2: tuple[Annotated[float, Field(gt=0)], ...] = Field((1e-1, 1e-2, 1e-3, 1e-4), min_length=1)
     threads: int = Field(2, ge=1)
