@@ -3,12 +3,13 @@
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.report.conftest import write_project
+from tests.report.conftest import HOSTILE, write_project
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -38,3 +39,27 @@ def report(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     finally:
         os.chdir(before)
     return folder / "results" / "report" / "index.html"
+
+
+@pytest.fixture(scope="session")
+def compared(report: Path) -> Path:
+    """The page of two experiments: the small project beside itself, under a hostile name."""
+    from pjepa.report.compare import comparison
+    from pjepa.report.compare_page import comparison_page
+    from pjepa.report.experiments import read_experiment, read_findings
+    from pjepa.report.frames import pictures_store
+    from pjepa.report.page import page_html
+
+    before = Path.cwd()
+    os.chdir(report.parents[2])
+    try:
+        first = read_experiment("workspace")
+        found = comparison([first, replace(first, name=HOSTILE, commit="other")])
+        keys = [(cell.probe, cell.representation) for cell in found.pooled.cells]
+        findings = read_findings("workspace", keys)
+        text = page_html(comparison_page(found, (findings, findings), pictures_store()))
+    finally:
+        os.chdir(before)
+    file = report.with_name("compared.html")
+    file.write_text(text, encoding="utf-8")
+    return file

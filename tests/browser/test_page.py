@@ -18,7 +18,11 @@ class Opened:
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self.context = browser.new_context(
-            **{"viewport": {"width": 1200, "height": 900}, **options}
+            **{
+                "viewport": {"width": 1200, "height": 900},
+                "reduced_motion": "reduce",  # what is pointed at does not move
+                **options,
+            }
         )
         self.page = self.context.new_page()
         self.page.on("console", lambda message: self.complaints.append(message.text))
@@ -59,15 +63,7 @@ def test_loads_without_a_word_and_without_the_internet(opened: Opened, report: P
     files = [url for url in opened.requests if not url.startswith("data:")]
     assert files == [report.as_uri()]
     sections = opened.page.locator("main > section").evaluate_all("all => all.map((s) => s.id)")
-    assert sections == [
-        "results",
-        "timelines",
-        "pair",
-        "features",
-        "classes",
-        "training",
-        "provenance",
-    ]
+    assert sections == SECTIONS
     blank = "(c) => !c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v)"
     canvases = opened.page.locator("#timelines .track canvas, .square canvas")
     assert canvases.count() > 10
@@ -166,6 +162,37 @@ def test_maps_colour_by_class_and_show_a_path(opened: Opened) -> None:
     opened.page.locator("#features select").nth(1).select_option("0")
     pictures.append(canvas.evaluate("(c) => c.toDataURL()"))
     assert len(set(pictures)) == 3
+    key = opened.page.locator("#features .keys", has_text=HOSTILE)
+    assert key.is_visible()
+    opened.page.locator("#features select").first.select_option("time")
+    assert not key.is_visible()
+
+
+def test_curves_and_the_probe_over_epochs_are_drawn(opened: Opened) -> None:
+    lines = opened.page.locator("#training polyline")
+    before = lines.count()
+    assert before == 3 + 3  # logged curves; the probe, raw and random
+    dashed = opened.page.locator("#training polyline[stroke-dasharray='5 4']")
+    assert dashed.count() == 2
+    opened.page.locator("#training .keys button", has_text="random").click()
+    assert lines.count() == before - 1
+
+
+@pytest.mark.parametrize("width", [360, 1400])
+def test_two_experiments_side_by_side(browser: Any, compared: Path, width: int) -> None:
+    page = Opened(browser, compared, viewport={"width": width, "height": 900})
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+    maps = page.page.locator("#features .square figcaption").all_inner_texts()
+    names = ("workspace", HOSTILE)
+    assert maps == [f"{kind}, {name}" for kind in ("raw", "pjepa") for name in names]
+    assert page.page.locator("#takes .bars").count() > 0
+    assert page.page.locator("#classes .bars").count() > 0
+    loss = page.page.locator("#training figure").first
+    loss.locator("button", has_text=HOSTILE).click()
+    assert loss.locator("polyline").count() == 1
+    assert page.page.evaluate("document.scripts.length") == 2
+    assert page.complaints == []
+    page.context.close()
 
 
 def test_light_and_dark_follow_the_system_and_the_button(browser: Any, report: Path) -> None:

@@ -195,6 +195,9 @@ def test_plots_render_without_internet(copy: Copy) -> None:
     for name in ("loss", "probe_over_epochs", "progress", "confusion"):
         assert f'id = "{name}"' in page
     assert list((copy.folder / "plots/static").glob("*_timelines_best.png"))
+    curve = pd.read_csv(copy.folder / "results/curve/curve.csv")
+    assert curve["epoch"].tolist() == [1, 2, 3]
+    assert f'"pjepa": {curve["pjepa"].iloc[-1]:g}'.rstrip("0") in page  # with select.by last
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -40,6 +41,7 @@ def two(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], check=True)
         paths.PARAMS.write_text(SMALL_PARAMS + CELLS + "pjepa: {seed: 0, mask_ratio: 0.8}\n")
         write_json(paths.REPORT / "analyses.json", analyses(0.25))
+        write_json(paths.REPORT / "maps.json", maps(0))
         git("add", "--all", "--force")
         git("commit", "-qm", "first")
         git("tag", "first")
@@ -47,6 +49,7 @@ def two(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(paths.cell("linear", "raw"), paths.cell("linear", "pjepa"))
         paths.PARAMS.write_text(SMALL_PARAMS + CELLS + "pjepa: {seed: 3, mask_ratio: 0.8}\n")
         write_json(paths.REPORT / "analyses.json", analyses(0.75))
+        write_json(paths.REPORT / "maps.json", maps(1))
     return folder
 
 
@@ -55,7 +58,25 @@ def analyses(value: float) -> dict:
     names = "straightness spearman efficiency monotonic temporal_neighbor adjacent_cosine"
     row = dict.fromkeys([*names.split(), "displacement"], median)
     profile = {"mean": [0, value, 1], "low": [0, value, 1], "high": [0, value, 1], "takes": 6}
-    return {"takes": 6, "trajectories": {"pjepa": row}, "progress": {"pjepa": profile}}
+    paths_2d = "straightness median_step step_90 longest_step length displacement"
+    return {
+        "takes": 6,
+        "trajectories": {"pjepa": row},
+        "progress": {"pjepa": profile},
+        "map_paths": dict.fromkeys(("raw", "pjepa"), dict.fromkeys(paths_2d.split(), median)),
+    }
+
+
+def maps(seed: int, labels: tuple[int, ...] = (1, 2, 3)) -> dict:
+    points = np.random.default_rng(seed).normal(size=(2, 3, 2)).round(2).tolist()
+    return {
+        "takes": ["a"],
+        "of": 6,
+        "points": dict(zip(("raw", "pjepa"), points, strict=True)),
+        "take": [0, 0, 0],
+        "times": [0.0, 0.5, 1.0],
+        "labels": list(labels),
+    }
 
 
 def test_the_page_says_what_differs_and_who_lost(
@@ -73,9 +94,7 @@ def test_the_page_says_what_differs_and_who_lost(
     assert "0 takes got better, 6 worse" in text  # pjepa fell back to raw
     assert "0.250" in text
     assert "0.750" in text
-    found = re.search(r'id="data">(.*?)</script>', text, re.S)
-    assert found
-    data = json.loads(found[1])
+    data = page_data(text)
     names = [track["name"] for track in data["timelines"]["takes"][0]["tracks"]]
     assert names == ["ground truth", "first, linear", "workspace, linear"]
     assert any("frames" in take for take in data["timelines"]["takes"])
@@ -84,6 +103,34 @@ def test_the_page_says_what_differs_and_who_lost(
     assert gains == sorted(gains, reverse=True)
     details = read_json(paths.cell("linear", "raw") / "metrics.json")
     assert f"{details['acc']:.1f}</td>" in text
+
+
+def page_data(text: str) -> dict:
+    found = re.search(r'id="data">(.*?)</script>', text, re.S)
+    assert found
+    return json.loads(found[1])
+
+
+def test_maps_stand_side_by_side_where_they_show_the_same(
+    two: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(two)
+    out, table = tmp_path / "two.html", paths.REPORT / "maps.json"
+
+    def page() -> str:
+        done = compare("first", "workspace", "--html", str(out))
+        assert done.exit_code == 0, done.output
+        return out.read_text()
+
+    panels = page_data(page())["maps"]["panels"]
+    titles = [f"{kind}, {name}" for kind in ("raw", "pjepa") for name in ("first", "workspace")]
+    assert [panel["name"] for panel in panels] == titles
+    assert len({str(panel["xy"]) for panel in panels}) == 4
+    write_json(table, maps(1, (1, 2, 4)))  # other segments: nothing to share
+    data = page_data(page())
+    assert [len(data[f"maps-{name}"]["panels"]) for name in ("first", "workspace")] == [2, 2]
+    table.unlink()
+    assert "workspace: its report has no maps" in page()
 
 
 def test_what_a_page_cannot_be_made_of_is_one_line(
