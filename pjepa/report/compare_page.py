@@ -194,19 +194,23 @@ def _features(
     findings: tuple[Findings, Findings], names: tuple[str, ...], draft: Draft
 ) -> list[Part]:
     """Trajectories and progress as both reports wrote them; a report without them says so."""
-    trajectories, profiles, takes = {}, {}, 0
+    both: dict[str, Mapping[str, Any]] = {}
     for name, mine in zip(names, findings, strict=True):
         if mine.analyses is None:
             return [f"{escaped(name)}: its report has no analyses; run `dvc repro report` there."]
-        takes = mine.analyses["takes"]
-        for representation in ("raw", *PREFERRED):
-            if representation in mine.analyses["trajectories"]:
-                found = medians_from(mine.analyses["trajectories"][representation])
-                trajectories[f"{representation}, {name}"] = found
-            if representation in mine.analyses["progress"]:
-                profile = mine.analyses["progress"][representation]
-                profiles[f"{representation}, {name}"] = profile
-    parts: list[Part] = [*trajectory_markdown(trajectories, takes)]
+        both[name] = mine.analyses
+    takes = max(found["takes"] for found in both.values())
+    titles = {f"{kind}, {name}": (kind, name) for kind in ("raw", *PREFERRED) for name in names}
+    trajectories, profiles = (
+        {
+            title: both[name][what][kind]
+            for title, (kind, name) in titles.items()
+            if kind in both[name][what]
+        }
+        for what in ("trajectories", "progress")
+    )
+    medians = {title: medians_from(row) for title, row in trajectories.items()}
+    parts: list[Part] = [*trajectory_markdown(medians, takes)]
     if profiles:
         chart = progress_data(profiles)
         chart["hidden"] = [name for name in profiles if not name.startswith("pjepa,")]
@@ -250,5 +254,7 @@ def _provenance(found: Comparison, findings: tuple[Findings, Findings]) -> list[
 
 
 def _signed(difference: Interval) -> str:
+    if difference.low == difference.high == 0:
+        return "same"
     text = f"{difference.mean:+.1f} ({interval_span(difference)})"
     return f"**{text}**" if difference.excludes_zero else text

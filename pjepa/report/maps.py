@@ -51,6 +51,7 @@ def maps_json(maps: Maps) -> dict[str, Any]:
     return {
         "takes": list(maps.takes),
         "of": maps.of,
+        "names": list(points),  # in their order: keys are sorted
         "points": points,
         **{name: values.tolist() for name, values in arrays.items()},
     }
@@ -64,7 +65,7 @@ def maps_from(values: Mapping[str, Any], paths: Mapping[str, Medians]) -> Maps:
         take=np.array(values["take"]),
         times=np.array(values["times"]),
         labels=np.array(values["labels"]),
-        points={name: np.array(xy) for name, xy in values["points"].items()},
+        points={name: np.array(values["points"][name]) for name in values["names"]},
         paths=paths,
     )
 

@@ -72,6 +72,7 @@ def maps(seed: int, labels: tuple[int, ...] = (1, 2, 3)) -> dict:
     return {
         "takes": ["a"],
         "of": 6,
+        "names": ["raw", "pjepa"],
         "points": dict(zip(("raw", "pjepa"), points, strict=True)),
         "take": [0, 0, 0],
         "times": [0.0, 0.5, 1.0],

@@ -170,5 +170,5 @@ WIDGETS.gains = (box, data) => {
   if (data.rows.length <= 2 * FEW + 4) { box.append(bars(data.rows)); return; }
   const all = el("details", {}, el("summary", { text: `All ${data.rows.length}` }));
   all.addEventListener("toggle", () => { if (all.open && all.children.length === 1) all.append(bars(data.rows)); });
-  box.append(el("h4", { text: "Most gained" }), bars(data.rows.slice(0, FEW)), el("h4", { text: "Most lost, or gained least" }), bars(data.rows.slice(-FEW)), all);
+  box.append(el("h4", { text: "Most gained, or lost least" }), bars(data.rows.slice(0, FEW)), el("h4", { text: "Most lost, or gained least" }), bars(data.rows.slice(-FEW)), all);
 };

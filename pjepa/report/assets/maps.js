@@ -23,7 +23,7 @@ function drawPoint(context, x, y, label, hue, radius) {
 
 WIDGETS.maps = (box, data) => {
   let by = data.times ? "time" : "class", path = -1;
-  const row = el("div", { class: "row" }), canvases = [];
+  const row = el("div", { class: data.panels.length % 2 ? "row" : "row pairs" }), canvases = [];
   const hueOf = (i) => {
     const looks = DATA.classes.looks, label = data.labels[i];
     return by === "time" ? timeColor(data.times[i]) : looks[label < 0 ? looks.length - 1 : label][0];
