@@ -143,8 +143,11 @@ def read_analyses(files: ProjectFiles) -> tuple[Mapping[str, Any] | None, Maps |
     )
     if analyses is None or maps is None:
         return analyses, None
-    medians = {name: medians_from(row) for name, row in analyses["map_paths"].items()}
-    return analyses, maps_from(maps, medians)
+    try:
+        medians = {name: medians_from(row) for name, row in analyses["map_paths"].items()}
+        return analyses, maps_from(maps, medians)
+    except (KeyError, TypeError, ValueError):  # written by another version
+        return analyses, None
 
 
 @contextmanager
