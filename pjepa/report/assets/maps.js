@@ -1,7 +1,8 @@
 // t-SNE maps (colour by time or class, one take's path) and confusion matrices.
 const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
 function timeColor(share) {
-  const ramp = VIRIDIS, place = Math.max(0, Math.min(0.9999, share)) * (ramp.length - 1), i = Math.floor(place), f = place - i;
+  const dim = document.documentElement.dataset.theme === "dark" ? 0.3 : 0;  // violet would vanish there
+  const ramp = VIRIDIS, place = Math.max(0, Math.min(0.9999, dim + (1 - dim) * share)) * (ramp.length - 1), i = Math.floor(place), f = place - i;
   const mix = (k) => Math.round(parseInt(ramp[i].slice(k, k + 2), 16) * (1 - f) + parseInt(ramp[i + 1].slice(k, k + 2), 16) * f);
   return `rgb(${mix(1)},${mix(3)},${mix(5)})`;
 }
