@@ -55,7 +55,7 @@ def test_an_override_changes_one_line(project: Path) -> None:
     assert check_params().pjepa.mask_ratio == 0.61
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(st.integers(1, 99999), st.integers(-12, 6))
 def test_every_float_people_write_survives(digits: int, exponent: int) -> None:
     value = float(f"{digits}e{exponent}")

@@ -171,19 +171,12 @@ def test_no_machine_path_is_recorded(copy: Copy) -> None:
     assert str(ROOT) not in text
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("pjepa.mask_ratio=1.4", r"pjepa\.mask_ratio = 1\.4: .*allowed: > 0.* and < 1"),
-        ("+pjepa.mask_ration=0.6", r"pjepa\.mask_ration: unknown parameter; did you mean mask_rat"),
-        ("pjepa.heads=3", r"heads 3 does not divide width 32"),
-    ],
-)
-def test_wrong_parameter_stops_in_one_line(copy: Copy, change: str, message: str) -> None:
-    output = copy.run("dvc", "exp", "run", "-S", change, fails=True)
+def test_wrong_parameter_stops_in_one_line(copy: Copy) -> None:
+    """Through DVC; tests/config has the messages of every kind of fault."""
+    output = copy.run("dvc", "exp", "run", "-S", "+pjepa.mask_ration=0.6", fails=True)
     lines = [line for line in output.splitlines() if line.startswith("error:")]
     assert len(lines) == 1
-    assert re.search(message, lines[0]), lines[0]
+    assert "pjepa.mask_ration: unknown parameter; did you mean mask_ratio?" in lines[0]
     assert "Traceback" not in output
     assert len(ran(output)) == 1  # the first stage that would have worked, before it did
 
