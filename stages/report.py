@@ -1,5 +1,6 @@
 """`report`: the page, tables, pictures and the one Git-tracked metrics file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -43,7 +44,8 @@ def run() -> None:
     folders = [paths.cell(p, name) for p in listed.probes for name in listed.representations]
     reasons = [skipped_reason(folder) for folder in folders]
     if reasons and all(reasons):
-        write_unlabelled(str(reasons[0]), paths.PRETRAIN_RESULTS, paths.REPORT)
+        made_from = origin(listed.representations, [], config)
+        write_unlabelled(str(reasons[0]), paths.PRETRAIN_RESULTS, made_from, paths.REPORT)
         write_json(paths.METRICS, {})
         say(f"report: no probe was run: {reasons[0]}")
         return
@@ -82,7 +84,11 @@ def read_run(results: Results, demo: DemoNumbers | None, config: ReportConfig) -
         curves=read_curves(paths.PRETRAIN_RESULTS),
         probe_curve=read_curve(paths.CURVE / JSON),
         sheets=take_sheets(videos, takes, config.frames, pictures_store()),
-        origin=origin(results, config),
+        origin=origin(
+            [cell.representation for cell in results.of_probe(results.probes[0])],
+            [cell.folder / "predictions.parquet" for cell in results.cells],
+            config,
+        ),
         config=config,
     )
 
@@ -92,11 +98,13 @@ def streams(representation: str) -> list[Path]:
     return paths.representation_streams(paths.representation(representation))
 
 
-def origin(results: Results, config: ReportConfig) -> Origin:
+def origin(
+    representations: Sequence[str], predictions: Sequence[Path], config: ReportConfig
+) -> Origin:
     """What the report is made from; its code is what dvc.yaml lists for it."""
     data = [paths.VIDEOS_TABLE, paths.TAKES_TABLE, paths.CLASSES]
-    data += [s for c in results.of_probe(results.probes[0]) for s in streams(c.representation)]
-    data += [cell.folder / "predictions.parquet" for cell in results.cells]
+    data += [stream for name in representations for stream in streams(name)]
+    data += predictions
     revision = git_revision() if config.git_revision else None
     return read_origin(read_params(), data, tracked_code(), revision)
 

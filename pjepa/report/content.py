@@ -37,7 +37,7 @@ from pjepa.report.markdown import (
 from pjepa.report.page import Folded, Page, Part, Section, Widget, page_html, script_json
 from pjepa.report.predictions import Predictions
 from pjepa.report.proof import DemoNumbers
-from pjepa.report.provenance import Origin, origin_parts, params_text
+from pjepa.report.provenance import Origin, origin_parts
 from pjepa.report.results import Results
 from pjepa.report.streaming import overview_markdown
 from pjepa.report.tables import by_privilege
@@ -296,5 +296,4 @@ def _provenance(run: Run) -> list[Part]:
         if len(run.results.probes) > 1:
             parts.append(f"### Probe {escaped(probe)}")
         parts += background_parts(run.results, probe)
-    parts += ["### Code", *origin_parts(run.origin)]
-    return [*parts, Folded("All parameters", params_text(run.origin.params))]
+    return [*parts, *origin_parts(run.origin)]

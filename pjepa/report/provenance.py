@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from pjepa.report.page import Folded, Part
 from pjepa.report.text import escaped, markdown_table
 from pjepa.work import file_sha256
 
@@ -65,15 +66,17 @@ def read_origin(
     return Origin(params, hashes, joint.hexdigest(), len(code), revision)
 
 
-def origin_parts(origin: Origin) -> list[str]:
-    """Revision, code and data hashes as Markdown."""
+def origin_parts(origin: Origin) -> list[Part]:
+    """Revision, hashes of code and data, and all parameters, as parts of a page."""
     rows = [[f"`{name}`", f"`{value[:SHOWN]}`"] for name, value in origin.data.items()]
     return [
+        "### Code",
         f"Code: pjepa {_version()}; the {origin.code_files} files that dvc.yaml tracks for "
         f"`report` have the sha256 `{origin.code[:SHOWN]}`. {revision_text(origin.revision)} "
         "dvc.lock holds the hash of every file of code and data of every stage.",
         "### Data",
         markdown_table(["file", "sha256"], rows),
+        Folded("All parameters", params_text(origin.params)),
     ]
 
 

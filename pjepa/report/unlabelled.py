@@ -7,12 +7,13 @@ from typing import Any
 
 from pjepa.report.figures import draw_curves, read_curves
 from pjepa.report.page import Page, Section, Widget, page_html
+from pjepa.report.provenance import Origin, origin_parts
 from pjepa.report.text import escaped
 from pjepa.report.widgets import curve_data
 from pjepa.work import whole_folder, write_json
 
 
-def write_unlabelled(why: str, pretrain: Path, out: Path) -> None:
+def write_unlabelled(why: str, pretrain: Path, origin: Origin, out: Path) -> None:
     """Writes a page, report.md, report.json and the training curves to the folder `out`."""
     with whole_folder(out) as folder:
         lines = ["# Results", f"No probe was run: {why}."]
@@ -25,6 +26,7 @@ def write_unlabelled(why: str, pretrain: Path, out: Path) -> None:
             sections.append(Section("training", "Training", [Widget("curves", "curves")]))
             draw_curves(curves, folder / "curves.png")
             lines.append("![Training curves](curves.png)")
+        sections.append(Section("provenance", "Provenance", origin_parts(origin)))
         (folder / "report.md").write_text("\n\n".join(lines) + "\n")
         page = Page("P-JEPA report", "a data set without labels", sections, data)
         (folder / "index.html").write_text(page_html(page), encoding="utf-8")

@@ -32,7 +32,7 @@ def compare(*arguments: str) -> Result:
 def two(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tag `first`, and files on disk where pjepa fell back to raw, with another seed."""
     folder = tmp_path_factory.mktemp("two") / "project"
-    shutil.copytree(built, folder)
+    shutil.copytree(built, folder, ignore=shutil.ignore_patterns(".dvc"))  # others' work folder
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         git("init", "-q")

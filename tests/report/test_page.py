@@ -18,6 +18,7 @@ from pjepa.report.frames import picture_times, take_sheets
 from pjepa.report.html import inline_html, markdown_html
 from pjepa.report.page import Folded, Page, Section, Widget, page_html, script_json
 from pjepa.report.predictions import TakePrediction, read_predictions
+from pjepa.report.provenance import read_origin
 from pjepa.report.results import read_results
 from pjepa.report.text import escaped, markdown_table
 from pjepa.report.unlabelled import write_unlabelled
@@ -178,7 +179,11 @@ def test_code_is_what_the_pipeline_lists(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_without_labels_there_is_still_a_page(project: Path, tmp_path: Path) -> None:
-    write_unlabelled("no take <b> has labels", paths.PRETRAIN_RESULTS, tmp_path / "report")
+    made_from = read_origin({"seed": 7}, [paths.VIDEOS_TABLE], [], None)
+    why, folder = "no take <b> has labels", tmp_path / "report"
+    write_unlabelled(why, paths.PRETRAIN_RESULTS, made_from, folder)
     text = (tmp_path / "report" / "index.html").read_text()
     assert "no take &lt;b&gt; has labels" in text
     assert page_data(text)["curves"][0]["title"] == "loss"
+    assert paths.VIDEOS_TABLE.as_posix() in text
+    assert "seed: 7" in text
