@@ -7,7 +7,8 @@ said, because it differs from training.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -75,14 +76,19 @@ class Wanted:
 
 def load_models(wanted: Wanted) -> Models:
     """Loads backbone, pooler, encoder and probe, and checks that they fit."""
-    checked_device(wanted.device)
     _check_cell(wanted.cell)
-    try:
+    with _readable(wanted.cell):
         return _loaded(wanted)
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """Weights below the folder that are damaged end in one line."""
+    try:
+        yield
     except SafetensorError as error:
         raise InputError(
-            f"{wanted.model}, {wanted.cell}: weights that cannot be read ({error}); run "
-            "`dvc checkout` or `dvc repro`"
+            f"{folder}: weights that cannot be read ({error}); run `dvc checkout` or `dvc repro`"
         ) from None
 
 
@@ -114,10 +120,12 @@ def load_stack(wanted: Wanted, representation: str, by_segment: bool = False) ->
 
     `by_segment`: what comes after needs segments too.
     """
+    checked_device(wanted.device)
     encoder = None
-    if SEEN[representation]:
-        encoder = ProcedureEncoder.from_pretrained(wanted.model / "pjepa", wanted.device)
-    pooler = load_pooler(wanted.model / "pooler", wanted.device)
+    with _readable(wanted.model):
+        if SEEN[representation]:
+            encoder = ProcedureEncoder.from_pretrained(wanted.model / "pjepa", wanted.device)
+        pooler = load_pooler(wanted.model / "pooler", wanted.device)
     if encoder is not None and encoder.config.d_in != pooler.facts.width:
         raise InputError(
             f"{wanted.model}: the pooler gives {pooler.facts.width} channels, the encoder takes "
