@@ -26,8 +26,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.workers import Table, forget_peak, resident, row
-from pjepa.model.attention import attend, attention_plan, prefix_attend
-from pjepa.model.layout import Layout, layout_of_segments
+from pjepa.encoder.attention.layout import Layout, layout_of_segments
+from pjepa.encoder.attention.plan import attend, attention_plan, prefix_attend
 
 Way = Callable[[Tensor, Tensor, Tensor, Layout], Tensor]
 
@@ -91,7 +91,7 @@ PEAKS = {
 
 
 def segments(length: int, mean: int, draw: random.Random) -> list[int]:
-    """Segment lengths, half to one and a half times the mean, that sum to `length`."""
+    """Return segment lengths, half to one and a half times the mean, that sum to `length`."""
     found: list[int] = []
     while (left := length - sum(found)) > 0:
         found.append(min(left, draw.randint(max(1, mean // 2), mean + mean // 2)))
@@ -99,7 +99,7 @@ def segments(length: int, mean: int, draw: random.Random) -> list[int]:
 
 
 def tensors(layout: Layout, heads: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k, v [N, heads, d_h] as a fused projection leaves them."""
+    """Return q, k, v [N, heads, d_h] as a fused projection leaves them."""
     torch.manual_seed(0)
     fused = torch.randn(len(layout.index), 3, heads, width).unbind(1)
     return fused[0].requires_grad_(), fused[1].requires_grad_(), fused[2].requires_grad_()
@@ -116,7 +116,7 @@ def both(way: Way, qkv: tuple[Tensor, Tensor, Tensor], layout: Layout) -> None:
 
 
 def times(case: Case, run: Callable[..., None]) -> dict[str, float]:
-    """Median milliseconds of every way."""
+    """Return the median milliseconds of every way."""
     layout = case.layout()
     qkv = tensors(layout, case.heads, case.width)
     taken: dict[str, list[float]] = {name: [] for name in ("ours", *case.references)}
@@ -129,7 +129,7 @@ def times(case: Case, run: Callable[..., None]) -> dict[str, float]:
 
 
 def own_peak(name: str, length: int) -> float:
-    """MB that one forward and backward adds to this process at its peak."""
+    """Return MB that one forward and backward adds to this process at its peak."""
     small, case = (Case(1, n, 45, 4, 64, (), 1) for n in (64, length))
     layout = small.layout()
     both(WAYS[name], tensors(layout, 4, 64), layout)  # so that libraries are loaded
@@ -142,7 +142,7 @@ def own_peak(name: str, length: int) -> float:
 
 
 def peak(name: str, length: int) -> float:
-    """`own_peak` in a process of its own."""
+    """Return `own_peak` in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.attention", "--peak", name, "--tokens"]
     done = subprocess.run([*command, str(length)], check=True, capture_output=True, text=True)
     return float(done.stdout)
@@ -153,7 +153,7 @@ def main(
     way: Annotated[str | None, typer.Option("--peak", hidden=True)] = None,
     tokens: Annotated[int, typer.Option(hidden=True)] = 0,
 ) -> None:
-    """Prints ours beside every reference."""
+    """Print ours beside every reference."""
     torch.set_num_threads(1)
     if way is not None:
         print(own_peak(way, tokens))

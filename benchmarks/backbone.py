@@ -1,8 +1,8 @@
 """The V-JEPA 2.1 encoder: `python -m benchmarks.backbone [--json FILE] [--device cuda]`.
 
-The reference is the same encoder, with the same weights, written plainly in eager torch: softmax
-attention spelled out, and rotation angles computed anew for q and for k in every layer, as the
-published code does. Both are measured alternately, each in a process of its own. On the CPU times
+The reference is the same encoder, with the same weights, written plainly in eager torch: torch's
+fused attention, and rotation angles computed anew for q and for k in every layer, as the published
+code does. Both are measured alternately, each in a process of its own. On the CPU times
 are CPU seconds at one thread; on CUDA ours is bf16 autocast and compiled, the reference bf16
 autocast, and times are wall seconds. Both must give the same features, or there is no table.
 """
@@ -20,10 +20,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.workers import Table, Work, Worker, alternately, row
-from pjepa.backbones.backbone import load_backbone
-from pjepa.backbones.vjepa21 import VJEPA21Encoder, grid_of, token_positions
-from pjepa.backbones.vjepa_windows import VJEPAWindows
-from pjepa.config.patches import PatchesConfig
+from pjepa.patches.backbone import load_backbone
+from pjepa.patches.config import PatchesConfig
+from pjepa.patches.vjepa21 import VJEPA21Encoder, grid_of, token_positions
+from pjepa.patches.vjepa_windows import VJEPAWindows
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ CUDA_CASES = {
 
 
 def plain_angles(video: Tensor, width: int) -> Tensor:
-    """Angles [N, width] of one layer: a third of the channels per axis, each repeated."""
+    """Return angles [N, width] of one layer: a third of the channels per axis, each repeated."""
     part = 2 * ((width // 3) // 2)
     frequencies = 10000 ** (-torch.arange(part // 2, device=video.device) / (part / 2))
     axes = [p[:, None] * frequencies for p in token_positions(grid_of(video), video.device)]
@@ -61,20 +61,20 @@ def plain_rotate(x: Tensor, angles: Tensor) -> Tensor:
 
 
 def plain_block(block: Any, x: Tensor, video: Tensor) -> Tensor:
-    """One layer, spelled out."""
+    """Return the output of one layer, spelled out."""
     batch, tokens, width = x.shape
     heads = block.attn.heads
     qkv = block.attn.qkv(block.norm1(x)).reshape(batch, tokens, 3, heads, width // heads)
     q, k, v = qkv.permute(2, 0, 3, 1, 4)
     q = plain_rotate(q, plain_angles(video, width // heads))
     k = plain_rotate(k, plain_angles(video, width // heads))
-    weights = torch.softmax(q @ k.transpose(-2, -1) * (width // heads) ** -0.5, dim=-1)
-    x = x + block.attn.proj((weights @ v).transpose(1, 2).reshape(batch, tokens, width))
+    out = F.scaled_dot_product_attention(q, k, v)
+    x = x + block.attn.proj(out.transpose(1, 2).reshape(batch, tokens, width))
     return x + block.mlp.fc2(F.gelu(block.mlp.fc1(block.norm2(x))))
 
 
 def plain_features(encoder: VJEPA21Encoder, video: Tensor) -> Tensor:
-    """Features [B, N, D] of the plain version."""
+    """Return the features [B, N, D] of the plain version."""
     x = encoder.embed(video)
     for block in encoder.blocks:
         x = plain_block(block, x, video)
@@ -83,7 +83,7 @@ def plain_features(encoder: VJEPA21Encoder, video: Tensor) -> Tensor:
 
 
 def work_of(kind: str, case: Case, device: str) -> Work:
-    """Encodes one window; returns (wall seconds, a few of the features)."""
+    """Encode one window; return (wall seconds, a few of the features)."""
     fast = device != "cpu"
     config = PatchesConfig(
         backbone=case.backbone, checkpoint="random", crop=case.crop, device=device,
@@ -110,7 +110,7 @@ def work_of(kind: str, case: Case, device: str) -> Work:
 
 
 def measured(case: Case, device: str, rounds: int) -> dict[str, dict[str, Any]]:
-    """Both versions; refuses to compare times of different features."""
+    """Return times of both versions; refuse to compare times of different features."""
     workers = {kind: Worker(work_of, kind, case, device) for kind in ("ours", "plain")}
     found = alternately(workers, rounds)
     ours, plain = (found[kind]["result"][1] for kind in ("ours", "plain"))
@@ -125,7 +125,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Measurements per case.")] = 3,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
 ) -> None:
-    """Prints ours beside the plain version."""
+    """Print ours beside the plain version."""
     table = Table()
     for name, case in (CASES if device == "cpu" else CUDA_CASES).items():
         found = measured(case, device, rounds)

@@ -3,7 +3,7 @@
 Percent F1 of boundaries within 0.5 s and 1 s of annotated ones on val and test takes, and how late
 a found boundary is. All rows have the mean segment length of the annotated training takes (or
 `--tokens`); annotations decide nothing else. The reference is random boundaries of the same rate.
-Segments of the demo last 2.8 s, so 1 s is a wide net that even fixed blocks fill; 0.5 s tells more.
+Segments of the demo last 2.8 s, so even fixed blocks do well within 1 s; 0.5 s is more informative.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import numpy as np
 import typer
 
 from benchmarks.workers import Row, row, save_rows
-from pjepa import paths
-from pjepa.runs import runs
-from pjepa.streams.found import FoundConfig, FoundParameters
-from pjepa.streams.rule import Kind, SegmentRule, segment_threshold, take_segments
+from pjepa.core.runs import runs
+from pjepa.core.tables import pretraining_takes, read_takes
+from pjepa.encoder.segments.found import FoundConfig, FoundParameters
+from pjepa.encoder.segments.rule import Kind, SegmentRule, segment_threshold, take_segments
 from pjepa.streams.segments import attention_segments
 from pjepa.streams.store import StreamReader, Take
-from pjepa.takes.manifest import pretraining_takes, read_takes
+from pjepa.tools import paths
 
 TOLERANCES = (0.5, 1.0)  # seconds
 DRAWS = 20  # of random boundaries
-Segments = Callable[[Take], np.ndarray]
+SegmentsOf = Callable[[Take], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Score:
 
 
 def boundary_times(take: Take, segment: np.ndarray) -> np.ndarray:
-    """When segments begin, the first one left out [S - 1]."""
+    """Return when segments begin, the first one left out [S - 1]."""
     return take.times[runs(segment)[0][1:]]
 
 
 def matched(found: np.ndarray, true: np.ndarray, tolerance: float) -> list[float]:
-    """Delays of the largest one-to-one matching within the tolerance (earliest first)."""
+    """Return delays of the largest one-to-one matching within the tolerance (earliest first)."""
     delays, i, j = [], 0, 0
     near = tolerance + 1e-9
     while i < len(found) and j < len(true):
@@ -56,8 +56,8 @@ def matched(found: np.ndarray, true: np.ndarray, tolerance: float) -> list[float
     return delays
 
 
-def score(takes: list[Take], segments: Segments) -> Score:
-    """The score of one way to cut takes, boundaries pooled over them."""
+def score(takes: list[Take], segments: SegmentsOf) -> Score:
+    """Return the score of one way to cut takes, boundaries pooled over them."""
     cut = [segments(take) for take in takes]
     found = [boundary_times(take, ids) for take, ids in zip(takes, cut, strict=True)]
     true = [boundary_times(take, attention_segments(take.segment)) for take in takes]
@@ -71,13 +71,13 @@ def score(takes: list[Take], segments: Segments) -> Score:
     return Score(tuple(f1), float(np.mean(delays)), length)
 
 
-def ruled_segments(rule: SegmentRule) -> Segments:
-    """Segments from the features alone."""
+def ruled_segments(rule: SegmentRule) -> SegmentsOf:
+    """Return the segments from the features alone."""
     return lambda take: take_segments(take.features, None, rule)
 
 
-def random_segments(tokens: int, seed: int) -> Segments:
-    """As many boundaries as the mean length asks for, anywhere in the take."""
+def random_segments(tokens: int, seed: int) -> SegmentsOf:
+    """Return as many boundaries as the mean length asks for, anywhere in the take."""
     rng = np.random.default_rng(seed)
 
     def segments(take: Take) -> np.ndarray:
@@ -89,7 +89,7 @@ def random_segments(tokens: int, seed: int) -> Segments:
 
 
 def rows(training: list[Take], takes: list[Take], config: FoundConfig) -> dict[str, Score]:
-    """The score of every kind of segment; random is a mean over draws."""
+    """Return the score of every kind of segment; random is a mean over draws."""
     std = np.concatenate([take.features for take in training]).std(axis=0, dtype=np.float64)
     kinds: tuple[Kind, ...] = ("found", "ruptures", "fixed")
     table = {}
@@ -109,7 +109,7 @@ def main(
     ] = None,
     tokens: Annotated[int, typer.Option(help="Mean segment length; 0: the annotated one.")] = 0,
 ) -> None:
-    """Prints one row per kind of segment."""
+    """Print one row per kind of segment."""
     stream, table = StreamReader(paths.STREAM), read_takes(paths.TAKES_TABLE)
     training = [stream.read(take) for take in stream.takes if take in pretraining_takes(table)]
     wanted = set(table.loc[table["split"].isin(["val", "test"]), "take_id"])

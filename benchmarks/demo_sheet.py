@@ -13,8 +13,8 @@ import matplotlib
 import numpy as np
 import typer
 
-from pjepa import paths
-from pjepa.takes.manifest import read_classes, read_segments, read_videos
+from pjepa.core.tables import read_classes, read_segments, read_videos
+from pjepa.tools import paths
 from pjepa.video.reader import open_video
 
 matplotlib.use("Agg")
@@ -25,7 +25,7 @@ def main(
     takes: Annotated[int, typer.Option(help="Rows.", min=1)] = 3,
     columns: Annotated[int, typer.Option(help="Segments per row.", min=1)] = 9,
 ) -> None:
-    """Draws the sheet."""
+    """Draw the sheet."""
     from matplotlib import pyplot
 
     names = read_classes(paths.CLASSES).names

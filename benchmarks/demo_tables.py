@@ -1,6 +1,6 @@
 """Tables and pictures of docs/results.md from a run: `python -m benchmarks.demo_tables`.
 
-Reads results/report/ and rewrites what stands between the two marks of the page; the pictures go to
+Reads results/report/ and rewrites the text between the two marks of the page; the pictures go to
 docs/images/. No reference: it copies what `dvc repro` measured.
 """
 
@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from pjepa import paths
-from pjepa.errors import InputError
+from pjepa.tools import paths
+from pjepa.ui.errors import InputError
 
 BEGIN, END = "<!-- begin: python -m benchmarks.demo_tables -->", "<!-- end -->"
 PICTURES = {
@@ -25,14 +25,14 @@ PICTURES = {
 
 
 def report_tables(text: str) -> str:
-    """The report without its title and pictures, headings one level down."""
+    """Return the report without its title and pictures, headings one level down."""
     body = text.partition("\n\n")[2].partition("\n\n## Pictures")[0]
     lines = [f"#{line}" if line.startswith("#") else line for line in body.splitlines()]
     return "\n".join(lines)
 
 
 def rewritten(page: str, tables: str) -> str:
-    """The page with new tables between its marks."""
+    """Return the page with new tables between its marks."""
     before, mark, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not mark or not end:
@@ -44,7 +44,7 @@ def main(
     page: Annotated[Path, typer.Option(help="The page to rewrite.")] = Path("docs/results.md"),
     images: Annotated[Path, typer.Option(help="Where pictures go.")] = Path("docs/images"),
 ) -> None:
-    """Rewrites the page from results/report/."""
+    """Rewrite the page from results/report/."""
     tables = report_tables((paths.REPORT / "report.md").read_text())
     page.write_text(rewritten(page.read_text(), tables))
     for source, name in PICTURES.items():

@@ -31,17 +31,17 @@ import numpy as np
 import torch
 
 from benchmarks.workers import Table, Worker, alternately, resident, row
-from pjepa.backbones.backbone import load_backbone
-from pjepa.backbones.encode import Job, decoded_batches, encoded_job, patch_info, write_take
-from pjepa.config.patches import PatchesConfig
-from pjepa.prefetch import Prefetch
+from pjepa.nn.prefetch import Prefetch
+from pjepa.patches.backbone import load_backbone
+from pjepa.patches.config import PatchesConfig
+from pjepa.patches.encode import Job, decoded_batches, encoded_job, patch_info, write_take
 from pjepa.video.reader import ReaderName, open_video
 
 RATE = 30
 
 
 def write_film(path: Path, seconds: int, width: int, height: int) -> Path:
-    """A real H.264 file of drifting noise."""
+    """Return a real H.264 file of drifting noise."""
     rng = np.random.default_rng(0)
     shape = (height // 8, width // 8 + 64, 3)
     noise = np.kron(rng.integers(0, 256, shape, dtype=np.uint8), np.ones((8, 8, 1), np.uint8))
@@ -69,7 +69,7 @@ def overlap_config(reader: ReaderName, crop: int) -> PatchesConfig:
 
 @contextmanager
 def on_cores(case: str) -> Iterator[None]:
-    """Limits the block to the cores of its case, where the system lets us (Linux)."""
+    """Limit the block to the cores of its case, where the system lets us (Linux)."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -83,7 +83,7 @@ def on_cores(case: str) -> Iterator[None]:
 
 
 def overlap_seconds(film: Path, config: PatchesConfig, rounds: int) -> dict[str, float]:
-    """Fewest wall and CPU seconds of decoding, encoding, and both at once."""
+    """Return fewest wall and CPU seconds of decoding, encoding, and both at once."""
     backbone = load_backbone(config)
     info = patch_info(config, backbone.facts)
     target = film.with_suffix(".safetensors")
@@ -126,7 +126,7 @@ def add_overlap(table: Table, film: Path, reader: ReaderName, crop: int, rounds:
 
 
 def reading(film: str, reader: ReaderName, fps: float, seconds: int) -> Callable[[], float]:
-    """Reads the film at `fps`, window by window; returns resident MB at the end."""
+    """Read the film at `fps`, window by window; return resident MB at the end."""
 
     def work() -> float:
         with open_video(Path(film), reader) as opened:
@@ -146,7 +146,7 @@ def add_readers(table: Table, film: Path, seconds: int, rounds: int) -> None:
 
 
 def add_hour(table: Table, folder: Path) -> None:
-    """Memory after an hour of small video against memory after a minute of it."""
+    """Add the memory after an hour of small video against that after a minute."""
     film = write_film(folder / "hour.mp4", 3600, 160, 96)
     for name in ("decord", "pyav"):
         workers = {

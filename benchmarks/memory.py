@@ -15,22 +15,24 @@ import numpy as np
 import typer
 
 from benchmarks.workers import Row, row, save_rows
-from pjepa import paths
-from pjepa.config.probe import LinearConfig, ProbeCommonConfig
-from pjepa.config.section import read_section
-from pjepa.probes.fit import Labels, probe_accuracy
-from pjepa.report.proof import primitive_targets
-from pjepa.runs import runs
+from pjepa.core.runs import runs
+from pjepa.core.section import read_section
+from pjepa.core.tables import read_takes
+from pjepa.probes.base.config import ProbeCommonConfig
+from pjepa.probes.base.roles import Labels
+from pjepa.probes.linear.config import LinearConfig
+from pjepa.probes.linear.fit import probe_accuracy
+from pjepa.probes.linear.primitives import primitive_targets
 from pjepa.streams.segments import attention_segments
 from pjepa.streams.store import StreamReader
-from pjepa.takes.manifest import read_takes
+from pjepa.tools import paths
 
 REPRESENTATIONS = ("raw", "random", "pjepa", "history")
 LAGS = (0, 1, 2)
 
 
 def lagged(stream: StreamReader, targets: Labels, lag: int) -> Labels:
-    """The primitive of the segment `lag` places before every token's own, -1 if there is none."""
+    """Return the primitive of the segment `lag` places before each token's own, -1 if none."""
     found = {}
     for take in stream.takes:
         segment = attention_segments(stream.read_layout(take).segment)
@@ -40,7 +42,7 @@ def lagged(stream: StreamReader, targets: Labels, lag: int) -> Labels:
 
 
 def accuracy(name: str, lag: int) -> float:
-    """Percent of tokens whose lagged primitive a probe on the representation reads."""
+    """Return the percent of tokens whose lagged primitive a probe on the representation reads."""
     stream = StreamReader(paths.representation_streams(paths.representation(name))[0])
     targets = lagged(stream, primitive_targets(stream, paths.DEMO_TRUTH), lag)
     return probe_accuracy(
@@ -57,7 +59,7 @@ def main(
         Path | None, typer.Option("--json", help="Also write the numbers.")
     ] = None,
 ) -> None:
-    """Prints one row per representation."""
+    """Print one row per representation."""
     cases: dict[str, Row] = {}
     print(f"{'representation':16}" + "".join(f"{f'lag {lag}':>8}" for lag in LAGS))
     for name in REPRESENTATIONS:

@@ -1,6 +1,6 @@
 """Time of Edit + F1@{10,25,50} + accuracy on one pair of sequences.
 
-Reference: the textbook loops (facts/metrics.md, section 1) as every evaluation script of the
+Reference: the textbook loops as every evaluation script of the
 field writes them: runs by a Python scan, the full Levenshtein table, and each predicted segment
 against every true one. `python -m benchmarks.metrics [--json FILE]`.
 """

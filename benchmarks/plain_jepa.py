@@ -2,7 +2,7 @@
 
 Takes are padded to the longest, masks are dense booleans [B, 1, T, T], context tokens are packed
 to the left and padded, rotary tables are made anew for queries and keys in every layer. It
-computes the same loss with the same weights as `pjepa.model.jepa.Jepa`.
+computes the same loss with the same weights as `pjepa.pretrain.objective.Jepa`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pjepa.model.blocks import Block
-from pjepa.model.encoder import ProcedureEncoder
-from pjepa.model.jepa import Batch, Jepa
-from pjepa.model.layout import Layout
-from pjepa.model.rope import Rope, rope_table, rotate
+from pjepa.encoder.attention.layout import Layout
+from pjepa.encoder.blocks import Block
+from pjepa.encoder.encoder import ProcedureEncoder
+from pjepa.encoder.rope import Rope, rope_table, rotate
+from pjepa.pretrain.objective import Batch, Jepa
 
 
 def padded(x: Tensor, lengths: tuple[int, ...]) -> Tensor:
-    """Packed rows [N, ...] as [B, T, ...] with zeros at the end of each take."""
+    """Return packed rows [N, ...] as [B, T, ...] with zeros at the end of each take."""
     return nn.utils.rnn.pad_sequence(list(torch.split(x, list(lengths))), batch_first=True)
 
 
 def turned(x: Tensor, segment: Tensor, offset: Tensor, rope: Rope) -> Tensor:
-    """x [B, heads, T, d_h] rotated, its table made here."""
+    """Return x [B, heads, T, d_h] rotated, its table made here."""
     batch, heads, tokens, width = x.shape
     flat = Layout((batch * tokens,), segment.flatten(), offset.flatten(), offset.flatten())
     rows = x.transpose(1, 2).reshape(batch * tokens, heads, width)
@@ -37,7 +37,7 @@ def turned(x: Tensor, segment: Tensor, offset: Tensor, rope: Rope) -> Tensor:
 def plain_block(
     block: nn.Module, x: Tensor, segment: Tensor, offset: Tensor, mask: Tensor, rope: Rope
 ) -> Tensor:
-    """One block over padded tokens x [B, T, d] under a dense mask [B, 1, T, T]."""
+    """Return one block over padded tokens x [B, T, d] under a dense mask [B, 1, T, T]."""
     assert isinstance(block, Block)
     heads = block.attn.heads
     qkv = block.attn.qkv(block.norm1(x)).unflatten(-1, (3, heads, -1))  # [B, T, 3, heads, d_h]
@@ -51,7 +51,7 @@ def plain_block(
 def plain_encoder(
     encoder: ProcedureEncoder, x: Tensor, segment: Tensor, offset: Tensor, valid: Tensor
 ) -> Tensor:
-    """The clip-causal encoder over padded takes [B, T, d_in]."""
+    """Return the clip-causal encoder over padded takes [B, T, d_in]."""
     mask = (segment[:, None, :] <= segment[:, :, None]) & valid[:, None, :]
     mask = mask | torch.eye(mask.shape[1], dtype=torch.bool)  # padded rows must see something
     x = encoder.proj(x)
@@ -68,7 +68,7 @@ class PlainJepa(nn.Module):
         self.model = copy.deepcopy(model)
 
     def loss(self, batch: Batch) -> Tensor:
-        """Eq. 2, mean over channels."""
+        """Return the loss of Eq. 2, mean over channels."""
         model, lengths = self.model, batch.layout.take_lengths
         x, target = padded(batch.features, lengths), padded(batch.target, lengths)
         segment, offset = (padded(v, lengths) for v in (batch.layout.segment, batch.layout.offset))
@@ -91,7 +91,7 @@ class PlainJepa(nn.Module):
 def plain_student(
     encoder: ProcedureEncoder, x: Tensor, segment: Tensor, offset: Tensor, context: Tensor
 ) -> Tensor:
-    """The student on context tokens packed left, scattered back with zeros [B, T, d]."""
+    """Return the student on context tokens packed left, scattered back with zeros [B, T, d]."""
     counts = tuple(int(row.sum()) for row in context)
     seen, at, place = (padded(v[context], counts) for v in (x, segment, offset))
     valid = padded(torch.ones(sum(counts), dtype=torch.bool), counts)

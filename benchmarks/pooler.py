@@ -3,7 +3,7 @@
 Synthetic takes of 7 x 7 patches of 192 channels and a pooler without self-attention: as little
 computation per byte read as there can be, so real poolers wait less. Measured:
 
-- the share of an epoch spent waiting for data, with as many readers as `pooler.workers` defaults
+- the share of an epoch spent waiting for data, with as many readers as `machine.workers` defaults
   to. The reference reads the same windows where they are needed, nothing ahead;
 - the memory a run adds, for a data set and for one several times larger. The reference loads takes
   whole, as scripts do that keep features in a list.
@@ -23,13 +23,13 @@ import torch
 import typer
 
 from benchmarks.workers import Table, Work, Worker, row
-from pjepa.backbones.store import PatchInfo, patch_writer, read_patches, take_file_name
-from pjepa.config.patches import PatchesConfig
-from pjepa.config.pooler import PoolerConfig
-from pjepa.training.pooler.fit import Fit, PoolerWithClassifier, State
-from pjepa.training.pooler.run import PoolerTask
-from pjepa.training.pooler.windows import LabelledPatches, clip_batches, epoch_clips
-from pjepa.training.saver import Saver
+from pjepa.nn.saver import Saver
+from pjepa.patches.config import PatchesConfig
+from pjepa.patches.store import PatchInfo, patch_writer, read_patches, take_file_name
+from pjepa.pooler.config import PoolerConfig
+from pjepa.pooler.examples import LabelledPatches, clip_batches, epoch_clips
+from pjepa.pooler.fit import Fit, PoolerEpochs, PoolerWithClassifier
+from pjepa.pooler.run import PoolerTask
 
 STEPS, GRID, WIDTH, CLASSES = 240, 7, 192, 20
 CONFIG = PoolerConfig(
@@ -39,16 +39,16 @@ CONFIG = PoolerConfig(
 
 
 def patch_info() -> PatchInfo:
-    """What the synthetic patches claim to be."""
-    from pjepa.backbones.backbone import backbone_facts
-    from pjepa.backbones.encode import patch_info as described
+    """Return what the synthetic patches claim to be."""
+    from pjepa.patches.backbone import backbone_facts
+    from pjepa.patches.encode import patch_info as described
 
     settings = PatchesConfig(backbone="vjepa2_1_vit_tiny", checkpoint="random", grid=GRID)
     return replace(described(settings, backbone_facts(settings)), width=WIDTH)
 
 
 def written_takes(folder: Path, count: int) -> list[LabelledPatches]:
-    """`count` takes of noise on disk, one minute each."""
+    """Return `count` takes of noise on disk, one minute each."""
     info, takes = patch_info(), []
     for number in range(count):
         rng = np.random.default_rng(number)
@@ -69,12 +69,12 @@ def new_fit(takes: Sequence[LabelledPatches]) -> Fit:
 
 
 def waiting(takes: Sequence[LabelledPatches]) -> tuple[float, float]:
-    """Share of an epoch spent waiting for data: ours, and reading each window when needed."""
-    fit, state = new_fit(takes), State()
+    """Return the share of an epoch spent waiting: ours, and reading each window when needed."""
+    fit, state = new_fit(takes), PoolerEpochs()
     started = time.monotonic()
     fit.epoch(state, Saver(None, dict))
     ours = fit.waited / (time.monotonic() - started)
-    fit, state = new_fit(takes), State()
+    fit, state = new_fit(takes), PoolerEpochs()
     read, started = 0.0, time.monotonic()
     batches = clip_batches(epoch_clips(takes, CONFIG, 0), CONFIG.batch_windows, 1)
     while True:
@@ -88,26 +88,26 @@ def waiting(takes: Sequence[LabelledPatches]) -> tuple[float, float]:
 
 
 def ours_epoch(folder: Path, count: int) -> Work:
-    """An epoch from the memory-mapped files, model built before."""
+    """Return an epoch from the memory-mapped files, model built before."""
     fit = new_fit(written_takes(folder, count))
-    return lambda: fit.epoch(State(), Saver(None, dict))
+    return lambda: fit.epoch(PoolerEpochs(), Saver(None, dict))
 
 
 def loaded_epoch(folder: Path, count: int) -> Work:
-    """The same epoch after loading every take whole."""
+    """Return the same epoch after loading every take whole."""
     takes = written_takes(folder, count)
     fit = new_fit(takes)
 
     def work() -> None:
         whole = {take.take_id: np.array(read_patches(take.file).patches) for take in takes}
-        fit.epoch(State(), Saver(None, dict))
+        fit.epoch(PoolerEpochs(), Saver(None, dict))
         del whole
 
     return work
 
 
 def added_memory(build: object, folder: Path, count: int) -> float:
-    """Peak MB that one epoch adds to a fresh process."""
+    """Return the peak MB that one epoch adds to a fresh process."""
     worker = Worker(build, folder, count)  # type: ignore[arg-type]
     _, peak, _ = worker.measure()
     worker.stop()
@@ -121,7 +121,7 @@ def main(
         Path | None, typer.Option("--json", help="Also write the numbers.")
     ] = None,
 ) -> None:
-    """Prints one row per case."""
+    """Print one row per case."""
     torch.set_num_threads(CONFIG.threads)
     table = Table()
     with tempfile.TemporaryDirectory() as name:

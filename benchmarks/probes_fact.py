@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout1d
 
 from benchmarks.probes import Case
-from pjepa.config.fact import FactConfig
+from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.fact.model import Fact
 
 FRAMES, WIDTH, CLASSES, SEGMENTS = 2000, 2048, 116, 22
@@ -39,7 +39,7 @@ class PlainOutput(NamedTuple):
 
 
 def plain_frames(branch: Any, x: Tensor) -> Tensor:
-    """MS-TCN++ on x [T, 1, C]."""
+    """Return MS-TCN++ on x [T, 1, C]."""
     f = x.permute(1, 2, 0)  # [1, C, T]
     f = f if branch.conv_1x1_in is None else branch.conv_1x1_in(f)
     layers = zip(branch.conv_dilated_1, branch.conv_dilated_2, branch.conv_fusion, strict=True)
@@ -63,7 +63,7 @@ def plain_feed(layer: Any, a: Tensor, norm: nn.Module) -> Tensor:
 
 
 def plain_input(block: Any, x: Tensor, query: Tensor) -> PlainOutput:
-    """Block i on x [T, 1, D]."""
+    """Return block i on x [T, 1, D]."""
     x, frame_logits = plain_split(plain_frames(block.frame_branch, x), block.classes)
     a, branch = torch.zeros_like(query), block.action_branch
     for layer in branch.layers:
@@ -76,7 +76,7 @@ def plain_input(block: Any, x: Tensor, query: Tensor) -> PlainOutput:
 
 
 def plain_cross(layer: Any, x: Tensor, y: Tensor, key: Tensor, query: Tensor) -> Any:
-    """One-head attention; returns y's update and the logits [Y, X]."""
+    """Return one-head attention: y's update and the logits [Y, X]."""
     k, v, q = layer.X_K(key), layer.X_V(x), layer.Y_Q(query)
     logits = torch.einsum("ybd,xbd->byx", q, k) / k.shape[-1] ** 0.5
     read = torch.einsum("byx,xbd->ybd", logits.softmax(-1), v)
@@ -84,7 +84,7 @@ def plain_cross(layer: Any, x: Tensor, y: Tensor, key: Tensor, query: Tensor) ->
 
 
 def plain_update(block: Any, last: PlainOutput, query: Tensor) -> PlainOutput:
-    """Block U."""
+    """Return block U."""
     labels = last.x[:, 0, -block.classes :].argmax(-1)
     _, run, lengths = torch.unique_consecutive(labels, return_inverse=True, return_counts=True)
     total = last.x.new_zeros(len(lengths), 1, last.x.shape[-1]).index_add(0, run, last.x)
@@ -104,7 +104,7 @@ def plain_update(block: Any, last: PlainOutput, query: Tensor) -> PlainOutput:
 
 
 def plain_forward(model: Fact, features: Tensor) -> list[PlainOutput]:
-    """Every block's output for features [T, D]."""
+    """Return every block's output for features [T, D]."""
     x = features.T[None]  # [1, D, T]
     x = dropout1d(x, model.config.channel_mask, model.training).permute(2, 0, 1)
     outputs = [plain_input(model.block_list[0], x, model.action_query)]
@@ -115,7 +115,10 @@ def plain_forward(model: Fact, features: Tensor) -> list[PlainOutput]:
 
 @torch.no_grad()
 def plain_match(config: FactConfig, last: PlainOutput, inside: Tensor, names: Tensor) -> Any:
-    """Hungarian matching from the dense soft IoU; `inside` [T, S] is 1 in a segment's frames."""
+    """Return Hungarian matching from the dense soft IoU.
+
+    `inside` [T, S] is 1 in a segment's frames.
+    """
     assert last.attention is not None
     attention, segment = last.attention[:, :, None], inside[:, None, :]
     common = (attention * segment).sum(0)  # [M, S]
@@ -132,7 +135,7 @@ def plain_smooth(logits: Tensor) -> Tensor:
 def plain_run_losses(
     output: PlainOutput, inside: Tensor, names: Tensor, tokens: Any, segments: Any, weights: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The losses of the runs' classes and of both attentions."""
+    """Return the losses of the runs' classes and of both attentions."""
     assert output.run is not None
     assert output.run_logits is not None
     assert output.f2a is not None
@@ -150,7 +153,7 @@ def plain_run_losses(
 
 
 def plain_loss(model: Fact, outputs: list[PlainOutput], labels: Tensor) -> Tensor:
-    """Mean over blocks; every label is known."""
+    """Return the mean over blocks; every label is known."""
     config, weights, losses = model.config, model.class_weight, []
     _, run = torch.unique_consecutive(labels, return_inverse=True)
     inside = nn.functional.one_hot(run).float()  # [T, S]
@@ -171,14 +174,14 @@ def plain_loss(model: Fact, outputs: list[PlainOutput], labels: Tensor) -> Tenso
 
 @cache
 def example() -> tuple[Tensor, Tensor]:
-    """Random features and labels."""
+    """Return random features and labels."""
     torch.manual_seed(0)
     labels = torch.randint(CLASSES, (SEGMENTS,)).repeat_interleave(FRAMES // SEGMENTS + 1)
     return torch.randn(FRAMES, WIDTH), labels[:FRAMES]
 
 
 def training_step(loss: Callable[[Fact, Tensor, Tensor], Tensor]) -> Callable[[], float]:
-    """A callable that makes the next step of a fresh model and returns its loss."""
+    """Return a callable that makes the next step of a fresh model and returns its loss."""
     torch.manual_seed(0)
     model = Fact(FactConfig(), WIDTH, CLASSES, background=0)
     optimizer = torch.optim.Adam(model.parameters(), lr=model.config.lr)
@@ -198,7 +201,7 @@ def training_step(loss: Callable[[Fact, Tensor, Tensor], Tensor]) -> Callable[[]
 
 
 def cases() -> list[Case]:
-    """The step of the paper's FACT."""
+    """Return the step of the paper's FACT."""
     ours = training_step(lambda model, x, y: model.loss(model(x), y))
     reference = training_step(lambda model, x, y: plain_loss(model, plain_forward(model, x), y))
     return [Case("FACT, 2048-d, T = 2000, iUUU", ours, reference)]

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.probes import Case
-from pjepa.config.ltcontext import PRESETS, LTContextConfig
-from pjepa.probes.ltcontext import LTContext, official_weights
+from pjepa.probes.shared.long_term.config import PRESETS, LTContextConfig
+from pjepa.probes.shared.long_term.model import LTContext, official_weights
 
 FRAMES, WIDTH, CLASSES = 4000, 2048, 202
 
@@ -32,7 +32,7 @@ class PlainAttention(nn.Module):
         self.out_dropout = nn.Dropout(config.output_dropout)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        """q [N, d, Q], k and v [N, d, K], mask [N, 1, K] -> [N, d, Q]."""
+        """Return q [N, d, Q], k and v [N, d, K], mask [N, 1, K] -> [N, d, Q]."""
         q, k, v = (x.unflatten(1, (self.heads, -1)) for x in (q, k, v))
         scores = torch.einsum("nhdq,nhdk->nhqk", q, k) / q.shape[2] ** 0.5
         scores = scores.masked_fill(~mask[:, None], -torch.inf)
@@ -151,7 +151,7 @@ class PlainLTContext(nn.Module):
 
 
 def plain_loss(stages: Tensor, labels: Tensor, config: LTContextConfig) -> Tensor:
-    """Cross-entropy and clipped smoothing, summed over stages [S, B, C, T]."""
+    """Return cross-entropy and clipped smoothing, summed over stages [S, B, C, T]."""
     total = stages.new_zeros(())
     for logits in stages:
         log_p = logits.log_softmax(1)
@@ -162,7 +162,7 @@ def plain_loss(stages: Tensor, labels: Tensor, config: LTContextConfig) -> Tenso
 
 
 def training_step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], float]:
-    """A callable that makes the next step and returns its loss."""
+    """Return a callable that makes the next step and returns its loss."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=2.5e-4, weight_decay=0)
 
     def step() -> float:
@@ -176,7 +176,7 @@ def training_step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], 
 
 
 def cases() -> list[Case]:
-    """The step of the paper's LTContext."""
+    """Return the step of the paper's LTContext."""
     torch.manual_seed(0)
     config = PRESETS["paper"]
     plain = PlainLTContext(config, WIDTH, CLASSES)

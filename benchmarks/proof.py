@@ -19,13 +19,13 @@ from typing import Annotated, Any
 import dvc.api
 import typer
 
-from pjepa.progress import say
+from pjepa.ui.progress import say
 
 GAIN = "pjepa - raw"
 
 
 def experiment_report(seed: int, order: str, pooler: str) -> dict[str, Any]:
-    """report.json of one experiment; stages that ran before come from the run-cache."""
+    """Return report.json of one experiment; stages that ran before come from the run-cache."""
     name = f"proof-{pooler}-{order}-{seed}"
     say(f"proof: {name}")
     if found_revision(name):  # DVC does not write over a name, and its --force runs every stage
@@ -42,7 +42,7 @@ def experiment_report(seed: int, order: str, pooler: str) -> dict[str, Any]:
 
 
 def found_revision(name: str) -> str:
-    """The commit of an experiment that starts from HEAD, or nothing."""
+    """Return the commit of an experiment that starts from HEAD, or nothing."""
     head = _git("rev-parse", "HEAD")
     return _git("for-each-ref", "--format=%(objectname)", f"refs/exps/{head[:2]}/{head[2:]}/{name}")
 
@@ -53,7 +53,7 @@ def _git(*words: str) -> str:
 
 
 def claim_rows(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per claim: median value, median interval, seeds whose interval is above 0."""
+    """Return one row per claim: median value, median interval, seeds whose interval is above 0."""
     rows = []
     for number, claim in enumerate(reports[0]["demo"]["claims"]):
         same = [report["demo"]["claims"][number] for report in reports]
@@ -68,7 +68,7 @@ def claim_rows(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def accuracy_rows(reports: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Median accuracy and edit score of every representation, and the ceilings."""
+    """Return median accuracy and edit score of every representation, and the ceilings."""
     cells = [report["cells"]["linear"] for report in reports]
     rows = {
         name: {
@@ -84,7 +84,7 @@ def accuracy_rows(reports: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def verdict(row: dict[str, Any], seeds: int) -> str:
-    """Whether the median keeps the promise and the interval excludes 0 in most worlds."""
+    """Return whether the median keeps the promise and the interval excludes 0 in most worlds."""
     if row["needed"] is None:
         return ""
     kept = row["median"] >= row["needed"] and row.get("above_zero", seeds) > seeds / 2
@@ -92,7 +92,7 @@ def verdict(row: dict[str, Any], seeds: int) -> str:
 
 
 def markdown(summary: dict[str, Any]) -> str:
-    """The tables of the proof as Markdown."""
+    """Return the tables of the proof as Markdown."""
     lines = ["Medians over worlds (`data.seed`), test split, linear probe to convergence.", ""]
     for order, part in summary["orders"].items():
         seeds = part["seeds"]
@@ -131,7 +131,7 @@ def markdown(summary: dict[str, Any]) -> str:
 
 
 def proof_summary(reports: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """The proof's numbers from the reports of every order's worlds."""
+    """Return the proof's numbers from the reports of every order's worlds."""
     orders: dict[str, dict[str, Any]] = {
         order: {
             "seeds": len(found),
@@ -165,7 +165,7 @@ def main(
         Path | None, typer.Option("--markdown", help="Also write this.")
     ] = None,
 ) -> None:
-    """Runs and prints the proof."""
+    """Run and prints the proof."""
     worlds = {"procedure": seeds, "shuffled": shuffled}
     summary = proof_summary(
         {

@@ -20,20 +20,20 @@ import typer
 from PIL import Image
 
 from benchmarks.workers import Table, row
-from pjepa.config.report import ReportConfig
+from pjepa.cells.stored import CellStatistics
+from pjepa.core.tables import Classes
 from pjepa.metrics.bootstrap import Interval
 from pjepa.metrics.segmentation import METRICS, take_statistics
-from pjepa.probes.stored import CellStatistics
-from pjepa.report.content import Draft, timeline_parts
-from pjepa.report.frames import HEIGHT, Sheet, contact_sheet
-from pjepa.report.gains import take_gains
-from pjepa.report.page import Page, page_html
-from pjepa.report.predictions import TakePrediction
-from pjepa.report.results import Cell
-from pjepa.report.timelines import Track
-from pjepa.report.widgets import class_data
+from pjepa.report.config import ReportConfig
+from pjepa.report.figures.timelines import Track
+from pjepa.report.numbers.gains import take_gains
+from pjepa.report.numbers.predictions import TakePrediction
+from pjepa.report.numbers.results import Cell
+from pjepa.report.page.frames import HEIGHT, Sheet, contact_sheet
+from pjepa.report.page.page import Page, page_html
+from pjepa.report.page.parts import Draft, timeline_parts
+from pjepa.report.page.widgets import class_data
 from pjepa.streams.schema import Provenance
-from pjepa.takes.manifest import Classes
 
 TOKENS, CLASSES, SEGMENT = 7200, 100, 72
 PROMISED_MB, PROMISED_S = 15.0, 2.0
@@ -41,7 +41,10 @@ STRIPS = {"raw": 0.75, "pjepa": 0.9, "history": 0.92}  # share of blocks that ar
 
 
 def predictions(takes: int, right: float, seed: int) -> dict[str, TakePrediction]:
-    """Random steps; predictions err in blocks of 2 s, which makes some 100 to 200 runs a take."""
+    """Return predictions for random steps.
+
+    Predictions err in blocks of 2 s, which makes some 100 to 200 runs a take.
+    """
     truth, guess = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
     times, found = np.arange(TOKENS) / 4, {}
     for place in range(takes):
@@ -53,7 +56,7 @@ def predictions(takes: int, right: float, seed: int) -> dict[str, TakePrediction
 
 
 def cell(name: str, found: dict[str, TakePrediction]) -> Cell:
-    """The cell that such predictions would have."""
+    """Return the cell that such predictions would have."""
     statistics = {take: take_statistics(p.labels, p.predicted, 0) for take, p in found.items()}
     groups = {take: take for take in found}
     none = dict.fromkeys(METRICS, Interval(0.0, 0.0, 0.0))
@@ -74,11 +77,12 @@ def cell(name: str, found: dict[str, TakePrediction]) -> Cell:
         sight={},
         runs=1,
         warnings=(),
+        readings={},
     )
 
 
 def sheet(seed: int, count: int) -> Sheet:
-    """Pictures with as much detail as footage: smooth shapes and sensor noise."""
+    """Return the pictures with as much detail as footage: smooth shapes and sensor noise."""
     random = np.random.default_rng(seed)
     pictures = []
     for _ in range(count):
@@ -91,7 +95,7 @@ def sheet(seed: int, count: int) -> Sheet:
 
 
 def write_page(takes: int, path: Path) -> int:
-    """Writes the page and returns how many takes it shows."""
+    """Write the page and return how many takes it shows."""
     config = ReportConfig()
     cells = {name: predictions(takes, right, 0) for name, right in STRIPS.items()}
     tracks = [Track(name, cell(name, found), found) for name, found in cells.items()]
@@ -105,7 +109,7 @@ def write_page(takes: int, path: Path) -> int:
 
 
 def opening_seconds(browser: Any, path: Path, rounds: int) -> float:
-    """Median seconds from navigation to the last filled widget."""
+    """Return the median seconds from navigation to the last filled widget."""
     found = []
     for _ in range(rounds):
         page = browser.new_page(viewport={"width": 1400, "height": 900})
@@ -123,7 +127,7 @@ def main(
         Path | None, typer.Option("--json", help="Also write the numbers.")
     ] = None,
 ) -> None:
-    """Prints size and opening time of pages with many takes."""
+    """Print size and opening time of pages with many takes."""
     from playwright.sync_api import sync_playwright
 
     program = shutil.which("chromium") or shutil.which("google-chrome")

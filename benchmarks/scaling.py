@@ -1,7 +1,7 @@
 """What 10, 1,000 and 100,000 hours of video cost: `python -m benchmarks.scaling`.
 
 Arithmetic from the sizes of the models, printed as the tables of docs/scaling.md; nothing is timed
-and there is no reference. GPU hours assume the utilisation of `pjepa.backbones.cost`.
+and there is no reference. GPU hours assume the utilisation of `pjepa.patches.cost`.
 
     work of an epoch, per token = 2 P (teacher) + 6 P (1 - p_m) (student) + 6 Q (predictor)
                                   + attention: 2 T d per layer forward, thrice with backward
@@ -14,15 +14,15 @@ from typing import Annotated
 
 import typer
 
-from pjepa.backbones.cost import (
+from pjepa.patches.config import PatchesConfig
+from pjepa.patches.cost import (
     bytes_per_hour,
     gpu_hours,
     sizes_alone,
     video_hours_per_gpu_hour,
 )
-from pjepa.config.patches import PatchesConfig
-from pjepa.config.pjepa import PjepaConfig
-from pjepa.report.text import markdown_table
+from pjepa.pretrain.config import PjepaConfig
+from pjepa.report.numbers.text import markdown_table
 
 HOURS = (10, 1_000, 100_000)
 BACKBONES = ("vjepa2_1_vit_large_384", "vjepa2_1_vit_giant_384")
@@ -32,7 +32,7 @@ MINUTES = 30  # of a take
 
 
 def pretraining_flops(config: PjepaConfig, width: int, tokens: float, take: float) -> float:
-    """Work of one epoch over that many tokens in takes of `take` tokens."""
+    """Return the work of one epoch over that many tokens in takes of `take` tokens."""
     block = width**2 * (4 + 2 * config.mlp_ratio)
     encoder, predictor = config.depth * block, config.predictor_depth * block
     seen = 1 - config.mask_ratio
@@ -43,7 +43,7 @@ def pretraining_flops(config: PjepaConfig, width: int, tokens: float, take: floa
 
 
 def storage_table(fps: float) -> str:
-    """GB of patches by grid, of the token stream and of one representation."""
+    """Return GB of patches by grid, of the token stream and of one representation."""
     rows = []
     for name in BACKBONES:
         config = PatchesConfig(backbone=name)
@@ -60,7 +60,7 @@ def storage_table(fps: float) -> str:
 
 
 def compute_table(fps: float, gpu: str, epochs: int) -> str:
-    """GPU hours of extraction and of pretraining."""
+    """Return GPU hours of extraction and of pretraining."""
     pjepa, rows = PjepaConfig(), []
     for name in BACKBONES:
         config = PatchesConfig(backbone=name)
@@ -78,7 +78,7 @@ def compute_table(fps: float, gpu: str, epochs: int) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """Return the size as readable text."""
     for unit, step in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9)):
         if count >= step:
             return f"{count / step:.3g} {unit}"
@@ -90,7 +90,7 @@ def main(
     epochs: Annotated[int, typer.Option(min=1)] = PjepaConfig().epochs,
     fps: Annotated[float, typer.Option(help="Tokens per second.")] = 4.0,
 ) -> None:
-    """Prints both tables as Markdown."""
+    """Print both tables as Markdown."""
     print(storage_table(fps))
     print()
     print(compute_table(fps, gpu, epochs))

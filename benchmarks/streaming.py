@@ -30,14 +30,15 @@ import torch
 import typer
 
 from benchmarks.workers import Table, resident, row
-from pjepa.backbones.cost import PEAK_TFLOPS, UTILISATION, sizes_alone, window_flops
-from pjepa.config.patches import PatchesConfig
+from pjepa.core.runs import runs
+from pjepa.encoder.config import EncoderConfig
+from pjepa.encoder.encoder import ProcedureEncoder
+from pjepa.encoder.segments.rule import take_segments
 from pjepa.live.models import Choice, Models, Wanted, load_models
 from pjepa.live.session import Options, Session
 from pjepa.live.source import Source
-from pjepa.model.encoder import EncoderConfig, ProcedureEncoder
-from pjepa.runs import runs
-from pjepa.streams.rule import take_segments
+from pjepa.patches.config import PatchesConfig
+from pjepa.patches.cost import PEAK_TFLOPS, UTILISATION, sizes_alone, window_flops
 from pjepa.streams.segments import attention_segments
 from pjepa.streams.store import read_labels, read_stream
 
@@ -63,20 +64,20 @@ def lengths_of(tokens: int) -> list[int]:
 
 
 def spent(work: Callable[[], object]) -> float:
-    """CPU seconds."""
+    """Return CPU seconds."""
     started = time.process_time()
     work()
     return time.process_time() - started
 
 
 def streamed(model: ProcedureEncoder, x: torch.Tensor, lengths: list[int]) -> list[float]:
-    """CPU seconds of every segment."""
+    """Return CPU seconds of every segment."""
     stream = model.stream()
     return [spent(lambda part=part: stream.push(part)) for part in x.split(lengths)]  # type: ignore[misc]
 
 
 def re_encoded(model: ProcedureEncoder, x: torch.Tensor, lengths: list[int], every: int) -> float:
-    """CPU seconds to encode the prefix again after each segment."""
+    """Return CPU seconds to encode the prefix again after each segment."""
     total = 0.0
     for number in range(every - 1, len(lengths), every):
         seen = lengths[: number + 1]
@@ -114,7 +115,7 @@ def encoder_rows(table: Table) -> None:
 
 
 def long_row(table: Table) -> None:
-    """Memory of this process after one hour and after ten."""
+    """Measure the memory of this process after one hour and after ten."""
     model, draw = encoder(), torch.Generator().manual_seed(0)
     stream = model.stream(horizon=HORIZON)
     after = []
@@ -130,7 +131,7 @@ def long_row(table: Table) -> None:
 
 
 def stack_rows(table: Table, project: Path, probe: str, videos: int) -> None:
-    """The whole stack on videos of a finished run."""
+    """Measure the whole stack on videos of a finished run."""
     wanted = Wanted(
         project / "models", project / "results/probe" / probe,
         training=project / "data/tokens/stream.parquet",
@@ -157,7 +158,7 @@ def stack_rows(table: Table, project: Path, probe: str, videos: int) -> None:
 
 
 def segment_rows(table: Table, project: Path, wanted: Wanted) -> None:
-    """Accuracy of labels on test takes: segments that stand in for annotated ones, and those."""
+    """Measure accuracy on test takes with found or fixed segments and with annotated ones."""
     takes = pd.read_parquet(wanted.takes)
     test = takes["take_id"][takes["split"] == "test"].tolist()
     labels = read_labels(project / "data/tokens/labels.parquet")
@@ -191,7 +192,7 @@ def run(models: Models, file: Path) -> dict[str, Any]:
 
 
 def decoded(models: Models, file: Path) -> float:
-    """Seconds to decode and prepare a video, alone."""
+    """Return seconds to decode and prepare a video, alone."""
     grid = Session(models, str(file), Options(quiet=True)).tokens.grid
     started = time.perf_counter()
     for _ in Source(str(file), grid, models.backbone.prepared).hops():
@@ -200,7 +201,7 @@ def decoded(models: Models, file: Path) -> float:
 
 
 def estimates() -> None:
-    """Frames a second by arithmetic: peak x utilisation / work of a frame; nothing is measured."""
+    """Print estimated frames a second (peak x utilisation / work of a frame); not measured."""
     print(f"\nestimate: frames a second in bf16, {UTILISATION:.0%} of the peak, one GPU")
     print(f"{'backbone, frames a window':34}" + "".join(f"{gpu:>12}" for gpu in GPUS))
     for name, backbone in BACKBONES.items():
@@ -219,7 +220,7 @@ def main(
     videos: Annotated[int, typer.Option(min=1)] = 8,
     stack_only: Annotated[bool, typer.Option("--stack-only")] = False,
 ) -> None:
-    """Prints ours beside every reference."""
+    """Print ours beside every reference."""
     table = Table()
     if not stack_only:
         torch.set_num_threads(1)

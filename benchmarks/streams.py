@@ -1,6 +1,7 @@
 """Token streams: reading speed beside .npy and plain pyarrow, and memory of a long data set.
 
     python -m benchmarks.streams [--json FILE] [--takes 80 --tokens 400 --width 2048]
+    python -m benchmarks.streams --pack
     python -m benchmarks.streams --rounds 0 --scale 5000 --scale-tokens 2000000  (25 GB of disk)
 
 Speed. The reference of `read all takes` is a plain loop over the same file (`read_row_group`, the
@@ -8,6 +9,15 @@ list column as a NumPy array, float32), and .npy: one file per take, `np.load` a
 reference of `training copy` is the same .npy files, memory-mapped. The reference of `random access`
 is the plain loop's read of single row groups. Times are wall-clock, best of `--rounds`, measured
 alternately: parallel decoding is of no use where other work holds the cores.
+
+Formats. The same float16 takes, decoded but not turned into float32, in every form a stream could
+have; the reference is .npy read whole. `list` is the stream's own column without checksums,
+`binary` a row of fixed-length bytes, which polars and duckdb would not open as numbers.
+
+Packing. CPU time of the host for a batch of 16,384 tokens of 2048 channels, as stored in float16
+(`--pack`): as they are sent to a GPU, and as row numbers where the GPU has all of them; the
+reference widens them to float32, as a CPU gets them. The copy itself is not measured. One buffer
+serves all batches, as torch hands out pinned memory again.
 
 Scale. A packed archive of random float16 tokens goes through takes, tokens and features, each stage
 a process of its own as under `dvc repro`; peak memory against 3 GB.
@@ -23,20 +33,22 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.workers import Table, row
-from pjepa.streams.copy import arrow_copy, copied_features
-from pjepa.streams.schema import StreamInfo
+from pjepa.pretrain.arrow_copy import arrow_copy, copied_features
+from pjepa.streams.schema import StreamInfo, feature_type
 from pjepa.streams.store import StreamReader, StreamWriter, Take
 
 LIMIT_MB = 3 * 1024
 
 
 def write_stream(folder: Path, takes: int, tokens: int, width: int) -> StreamReader:
-    """A stream of random takes and the same takes as .npy files."""
+    """Return a stream of random takes and the same takes as .npy files."""
     rng = np.random.default_rng(0)
     info = StreamInfo(source="random", fps=4.0, width=width)
     with StreamWriter(folder / "stream.parquet", info) as writer:
@@ -49,13 +61,13 @@ def write_stream(folder: Path, takes: int, tokens: int, width: int) -> StreamRea
 
 
 def plain_take(file: pq.ParquetFile, group: int, width: int) -> np.ndarray:
-    """One row group the way a script would read it."""
+    """Return one row group the way a script would read it."""
     column = file.read_row_group(group).column("feature").combine_chunks()
     return column.flatten().to_numpy(zero_copy_only=False).reshape(-1, width).astype(np.float32)
 
 
 def best_seconds(cases: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The best wall-clock time of every case, taken in turns."""
+    """Return the best wall-clock time of every case, taken in turns."""
     found: dict[str, float] = {name: float("inf") for name in cases}
     for _ in range(rounds + 1):
         for name, work in cases.items():
@@ -98,6 +110,77 @@ def measure_speed(table: Table, takes: int, tokens: int, width: int, rounds: int
         table.add(case, row(megabytes / found[ours], megabytes / found[reference], "MB/s"))
 
 
+def measure_packing(table: Table, rounds: int) -> None:
+    """Compare what the host does for a batch on its way to a GPU; `meta` stands for the GPU."""
+    import torch
+
+    from pjepa.pretrain import feed
+    from pjepa.pretrain.config import PjepaConfig
+    from pjepa.pretrain.data import Tokens, TrainingTake, View, pack
+
+    rng, gpu = np.random.default_rng(0), torch.device("meta")
+    features = rng.standard_normal((8, 2048, 2048), np.float32).astype(np.float16)
+    segment = np.arange(2048) // 45
+    takes = [TrainingTake(n, f"take-{n}", part, segment) for n, part in enumerate(features)]
+    views, config = [View(take) for take in takes], PjepaConfig()
+    ways = {
+        "wide": Tokens(),
+        "as stored, of the time to widen it": feed.SentTokens(gpu, torch.float16),
+        "as row numbers, of the time to widen it": feed.KeptTokens(gpu, takes),
+    }
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    buffer = torch.zeros(8 * 2048, 2048, dtype=torch.float16)
+    with mock.patch.object(feed, "host_buffer", return_value=buffer):
+        for _ in range(rounds):
+            for name, way in ways.items():
+                started = time.process_time()
+                pack(views, 0, config, 2048, way)
+                found[name].append(time.process_time() - started)
+    reference = min(found.pop("wide"))
+    for name, seconds in found.items():
+        table.add(f"packing {name}", row(1e3 * min(seconds), 1e3 * reference, "ms"))
+
+
+def format_readers(folder: Path, features: list[np.ndarray]) -> dict[str, Callable[[], object]]:
+    """Return a reader of all takes for every format, after writing them."""
+    tokens, width = features[0].shape
+    binary, listed = pa.binary(2 * width), feature_type(width, "float16")
+    columns: dict[str, list[pa.Array]] = {"list": [], "binary": []}
+    for part in features:
+        flat = pa.py_buffer(part.tobytes())
+        columns["list"].append(pa.FixedSizeListArray.from_arrays(part.reshape(-1), type=listed))
+        columns["binary"].append(pa.FixedSizeBinaryArray.from_buffers(binary, tokens, [None, flat]))
+    found: dict[str, Callable[[], object]] = {}
+    for name, kind in (("list", listed), ("binary", binary)):
+        schema = pa.schema([pa.field("feature", kind, nullable=False)])
+        tables = [pa.Table.from_arrays([part], schema=schema) for part in columns[name]]
+        path = folder / f"{name}.parquet"
+        with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
+            for table in tables:
+                writer.write_table(table, row_group_size=tokens)
+        file = pq.ParquetFile(path, pre_buffer=True)
+        found[name] = lambda file=file: [  # type: ignore[misc]
+            file.read_row_group(n, use_threads=False).nbytes for n in range(len(features))
+        ]
+    for number, part in enumerate(features):
+        np.save(folder / f"{number}.npy", part)
+    found["npy"] = lambda: [np.load(folder / f"{n}.npy").nbytes for n in range(len(features))]
+    return found
+
+
+def measure_formats(table: Table, takes: int, tokens: int, width: int, rounds: int) -> None:
+    """Compare the decoding of Parquet columns with .npy, on one thread."""
+    rng = np.random.default_rng(0)
+    shape = (tokens, width)
+    features = [rng.standard_normal(shape, np.float32).astype(np.float16) for _ in range(takes)]
+    size = takes * tokens * width * 2 / 1e6
+    with tempfile.TemporaryDirectory() as name:
+        found = best_seconds(format_readers(Path(name), features), rounds)
+    for kind in ("list", "binary"):
+        case = f"decoding a {kind} column, against .npy"
+        table.add(case, row(size / found[kind], size / found["npy"], "MB/s"))
+
+
 SCALE_PARAMS = """
 data:
   source: archive
@@ -112,7 +195,7 @@ features: {random_draws: 1, threads: 1}
 
 
 def write_archive(path: Path, takes: int, tokens: int, width: int) -> None:
-    """A packed archive of random float16 tokens; only their pages in use are in memory."""
+    """Write a packed archive of random float16 tokens; only pages in use are in memory."""
     import torch
 
     per = tokens // takes
@@ -142,7 +225,7 @@ def write_archive(path: Path, takes: int, tokens: int, width: int) -> None:
 
 
 def stage_peak(stage: str, folder: Path) -> tuple[float, float]:
-    """(peak MB, seconds) of one stage in a process of its own."""
+    """Return (peak MB, seconds) of one stage in a process of its own."""
     code = f"from stages.{stage} import run; run(); print(open('/proc/self/status').read())"
     root = Path(__file__).resolve().parents[1]
     kept = {**os.environ, "PYTHONPATH": str(root), "PJEPA_DATA_ROOT": str(folder / "root")}
@@ -157,15 +240,16 @@ def stage_peak(stage: str, folder: Path) -> tuple[float, float]:
 
 
 def measure_scale(table: Table, takes: int, tokens: int, width: int, folder: Path) -> None:
-    """Peak memory of each stage against 3 GB."""
+    """Measure the peak memory of each stage against 3 GB."""
     import yaml
 
-    from pjepa.config.data import DataConfig
-    from pjepa.config.params import Params
-    from pjepa.config.presets import params_text
-    from pjepa.model.encoder import EncoderConfig, ProcedureEncoder
-    from pjepa.takes.scan import scan
-    from pjepa.work import write_json
+    from pjepa.core.files import write_json
+    from pjepa.encoder.config import EncoderConfig
+    from pjepa.encoder.encoder import ProcedureEncoder
+    from pjepa.takes.config import DataConfig
+    from pjepa.takes.sources.scan import scan
+    from pjepa.tools.params import Params
+    from pjepa.tools.presets import params_text
 
     params = Params.model_validate(yaml.safe_load(SCALE_PARAMS))
     (folder / "params.yaml").write_text(params_text(params))
@@ -201,12 +285,17 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=400)
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--rounds", type=int, default=9, help="of the speed runs; 0: none")
+    parser.add_argument("--pack", action="store_true", help="packing alone")
     parser.add_argument("--scale", type=int, default=0, help="takes of the memory run; 0: none")
     parser.add_argument("--scale-tokens", type=int, default=2_000_000)
     options = parser.parse_args()
     table = Table()
-    if options.rounds:
-        measure_speed(table, options.takes, options.tokens, options.width, options.rounds)
+    if options.pack:
+        measure_packing(table, options.rounds)
+    elif options.rounds:
+        size = (options.takes, options.tokens, options.width)
+        measure_speed(table, *size, options.rounds)
+        measure_formats(table, *size, options.rounds)
     if options.scale:
         with tempfile.TemporaryDirectory() as folder:
             measure_scale(table, options.scale, options.scale_tokens, options.width, Path(folder))

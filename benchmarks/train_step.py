@@ -4,7 +4,11 @@ Reference: the straightforward version in `benchmarks.plain_jepa` (padding, dens
 weights, same loss, alternately in one run, one thread each, every case in its own process. Memory
 is the peak above the process's size just before its first step.
 
-`--long` adds a 40-minute take at the paper's width: it must fit into 8 GB.
+`share of the GEMM peak`: matrix products of a step a second against those of 1024 x 1024 products,
+for this step and for one of the demo's (two takes, with its neighbours). Attention counts with the
+pairs of tokens that see each other: what is computed under a mask or twice is no work.
+
+`--long` adds a step at the paper's width, and a 40-minute take there: it must fit into 8 GB.
 """
 
 from __future__ import annotations
@@ -15,21 +19,26 @@ import time
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
 from benchmarks.plain_jepa import PlainJepa
 from benchmarks.workers import Table, Work, Worker, alternately, resident, row
-from pjepa.config.pjepa import PjepaConfig
-from pjepa.model.jepa import Jepa
-from pjepa.training.data import TrainingTake, View, pack
-from pjepa.training.loop import Trainer, pretrain
-from pjepa.training.setup import new_model, optimizer_for
+from pjepa.encoder.attention.layout import Layout
+from pjepa.encoder.attention.plan import seen_keys
+from pjepa.pretrain.config import PjepaConfig
+from pjepa.pretrain.data import TrainingTake, View, pack
+from pjepa.pretrain.loop import Trainer, pretrain
+from pjepa.pretrain.objective import Batch, Jepa
+from pjepa.pretrain.setup import new_model, optimizer_for
 
-TAKES = (500, 900, 1500, 3000)
+TAKES, DEMO_TAKES = (500, 900, 1500, 3000), (170, 340)
+NEIGHBOURS = (-2, -1, 1, 2)
+SIDE = 1024  # of the matrices whose product is the peak
 SEGMENT = 45
 
 
 def synthetic_take(number: int, tokens: int, d_in: int) -> TrainingTake:
-    """A take of noise in segments of about 45 tokens."""
+    """Return a take of noise in segments of about 45 tokens."""
     rng = np.random.default_rng(number)
     lengths = rng.integers(SEGMENT // 2, 2 * SEGMENT, tokens // (SEGMENT // 2))
     segment = np.repeat(np.arange(len(lengths)), lengths)[:tokens]
@@ -43,25 +52,45 @@ def step_config() -> PjepaConfig:
     )
 
 
-def case(kind: str) -> Work:
-    """One optimiser step on four takes; returns the loss of the first."""
+def demo_config() -> PjepaConfig:
+    """Return the model of the demo."""
+    return PjepaConfig(
+        width=128, heads=4, mlp_ratio=2.0, predictor_depth=1, predictor_heads=4, mask_ratio=0.8,
+        rope_base=100.0, neighbours=NEIGHBOURS, threads=1, input_norm="causal_center",
+    )  # fmt: skip
+
+
+def inputs(kind: str) -> tuple[PjepaConfig, list[TrainingTake], Batch]:
+    """Return the settings, takes and batch of a case."""
     config, d_in = step_config(), 2048
-    takes = [synthetic_take(n, tokens, d_in) for n, tokens in enumerate(TAKES)]
+    lengths: tuple[int, ...] = TAKES
+    if kind == "neighbours":
+        config = config.model_copy(update={"neighbours": NEIGHBOURS})
+    elif kind == "demo":
+        config, d_in, lengths = demo_config(), 64, DEMO_TAKES
+    elif kind == "wide":
+        config, lengths = PjepaConfig(mask_ratio=0.8, threads=1, input_norm="none"), (1000,)
+    takes = [synthetic_take(n, tokens, d_in) for n, tokens in enumerate(lengths)]
+    return config, takes, pack([View(take) for take in takes], 0, config, d_in)
+
+
+def case(kind: str) -> Work:
+    """Return a callable for one optimiser step on some takes, which returns the first loss."""
+    config, takes, batch = inputs(kind)
     model = new_model(config, takes)
-    batch = pack([View(take) for take in takes], 0, config, d_in)
-    if kind == "ours":
+    if kind != "plain":
         trainer = Trainer(model, optimizer_for(model, config), config)
         return lambda: _mean_loss(trainer, batch)
     return plain_step(model, batch, config)
 
 
 def _mean_loss(trainer: Trainer, batch: object) -> float:
-    loss, count, _ = trainer.step([batch], trainer.config.lr, 0)  # type: ignore[list-item]
-    return loss / count
+    step = trainer.step([batch], trainer.config.lr, 0)  # type: ignore[list-item]
+    return float(step.losses[0]) / step.counts.targets
 
 
 def plain_step(model: Jepa, batch: object, config: PjepaConfig) -> Work:
-    """The same step of the straightforward version."""
+    """Return the same step of the straightforward version."""
     import torch
 
     plain = PlainJepa(model)
@@ -79,8 +108,52 @@ def plain_step(model: Jepa, batch: object, config: PjepaConfig) -> Work:
     return work
 
 
+def matrix_product() -> Work:
+    """Return a callable for one product of square matrices."""
+    import torch
+
+    left, right = torch.randn(2, SIDE, SIDE)
+    return lambda: (left @ right).shape
+
+
+def seen(layout: Layout, block: Tensor, rows: Tensor | None = None) -> int:
+    """Return how many pairs of a query, at `rows` if given, and a key it sees there are."""
+    first, last = seen_keys(layout.take_lengths, block)
+    count = last - first
+    return int((count if rows is None else count[rows]).sum())
+
+
+def attention_work(kind: str) -> int:
+    """Return the floating point operations of attention: a gradient takes twice its forward's.
+
+    Teacher and predictor need their last block for hidden tokens only.
+    """
+    config, _, batch = inputs(kind)
+    rows, layout = batch.rows, batch.layout
+    visible = layout.at(rows.visible, rows.lengths)
+    teacher = (config.depth - 1) * seen(layout, layout.segment)
+    teacher += seen(layout, layout.segment, rows.hidden)
+    student = config.depth * seen(visible, visible.segment)
+    predictor = (config.predictor_depth - 1) * seen(layout, layout.index)
+    predictor += seen(layout, layout.index, rows.hidden)
+    return 4 * config.width * (teacher + 3 * (student + predictor))
+
+
+def matrix_work(kind: str) -> float:
+    """Return the floating point operations of a step's other matrix products."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    step = case(kind)
+    with FlopCounterMode(display=False) as counter:
+        step()
+    return float(counter.get_total_flops())
+
+
 def long_take() -> Work:
-    """A step on 9,600 tokens at d 1408, activations recomputed; returns peak GB of the process."""
+    """Return a step on 9,600 tokens at d 1408, activations recomputed.
+
+    Returns peak GB of the process.
+    """
     config = PjepaConfig(mask_ratio=0.6, threads=1, checkpoint_activations=True)
     take = synthetic_take(0, 9600, 2048)
     model = new_model(config, [take])
@@ -94,7 +167,10 @@ def long_take() -> Work:
 
 
 def throughput(tokens: int, takes: int, budget: int) -> Work:
-    """An epoch of the real loop over short takes; returns (tokens/s, share of time waiting)."""
+    """Return an epoch of the real loop over short takes.
+
+    Returns (tokens/s, share of time waiting).
+    """
     config = PjepaConfig(
         width=128, heads=4, predictor_heads=4, epochs=1, threads=1, batch_tokens=budget,
         input_norm="none",
@@ -125,21 +201,30 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--long", action="store_true", help="also the 40-minute take (minutes)")
     options = parser.parse_args()
-    found = alternately({k: Worker(case, k) for k in ("ours", "plain")}, options.rounds)
+    kinds = ("ours", "plain", "neighbours", "demo", *(("wide",) if options.long else ()))
+    workers = {k: Worker(case, k) for k in kinds} | {"product": Worker(matrix_product)}
+    found = alternately(workers, options.rounds)
     ours, plain = found["ours"], found["plain"]
     print(f"loss: ours {ours['result']:.6f}, plain {plain['result']:.6f}, one thread")
     table = Table()
     table.add("step, takes of 500/900/1500/3000 tokens", row(ours["s"], plain["s"], "s"))
     table.add("its memory", row(ours["MB"], plain["MB"], "MB"))
+    asked = row(found["neighbours"]["s"], ours["s"], "s")
+    table.add("step with four neighbours (reference: without)", asked)
+    peak = 2 * SIDE**3 / found["product"]["s"] / 1e9
+    names = {"ours": "this step", "demo": "a step of the demo", "wide": "1,000 tokens at d 1408"}
+    for kind in filter(kinds.__contains__, names):
+        pace = (matrix_work(kind) + attention_work(kind)) / found[kind]["s"] / 1e9
+        table.add(f"share of the GEMM peak, {names[kind]}", row(pace, peak, "GFLOP/s"))
     add_throughput(table, options.rounds)
     if options.long:
-        peak = alternately({"long": Worker(long_take)}, 0)["long"]["result"]
-        table.add("peak memory, 9,600 tokens at d 1408 (reference: 8)", row(peak, 8.0, "GB"))
+        size = alternately({"long": Worker(long_take)}, 0)["long"]["result"]
+        table.add("peak memory, 9,600 tokens at d 1408 (reference: 8)", row(size, 8.0, "GB"))
     table.save(options.json)
 
 
 def add_throughput(table: Table, rounds: int) -> None:
-    """Tokens per second by budget and by number of takes, and the time spent waiting for them."""
+    """Add tokens per second by budget and number of takes, and the time spent waiting."""
     shapes = {"256": (40, 256), "1024": (40, 1024), "4096": (40, 4096), "more": (160, 4096)}
     workers = {k: Worker(throughput, 250, takes, budget) for k, (takes, budget) in shapes.items()}
     paces = {name: found["result"] for name, found in alternately(workers, rounds).items()}

@@ -23,7 +23,7 @@ CASE_WIDTH = 66
 
 
 def resident(field: str) -> float:
-    """MB of VmRSS (now) or VmHWM (the peak since `forget_peak`) of this process."""
+    """Return MB of VmRSS (now) or VmHWM (the peak since `forget_peak`) of this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field):
             return int(line.split()[1]) / 1024
@@ -31,7 +31,7 @@ def resident(field: str) -> float:
 
 
 def forget_peak() -> None:
-    """Starts VmHWM anew."""
+    """Start VmHWM anew."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
@@ -59,7 +59,7 @@ class Worker:
         self.process.start()
 
     def measure(self) -> tuple[float, float, Any]:
-        """(CPU seconds, peak MB above the size just before, what the work returned)."""
+        """Return (CPU seconds, peak MB above the size just before, what the work returned)."""
         self.connection.send(True)
         return self.connection.recv()
 
@@ -69,7 +69,7 @@ class Worker:
 
 
 def alternately(workers: Mapping[str, Worker], rounds: int) -> dict[str, dict[str, Any]]:
-    """Per case the median CPU seconds, the first round's peak MB, and the last result.
+    """Return per case the median CPU seconds, the first round's peak MB, and the last result.
 
     The first round warms up: its time is left out where others follow, its memory counts (later
     ones reuse pages).
@@ -87,7 +87,7 @@ def alternately(workers: Mapping[str, Worker], rounds: int) -> dict[str, dict[st
 
 
 def row(ours: float, reference: float, unit: str) -> Row:
-    """One line of a benchmark's table."""
+    """Return one line of a benchmark's table."""
     ratio = ours / reference if reference else float("inf")
     return {"ours": ours, "reference": reference, "ratio": ratio, "unit": unit}
 
@@ -100,17 +100,17 @@ class Table:
         print(f"{'case':{CASE_WIDTH}} {'ours':>13} {'reference':>13} {'ratio':>6}")
 
     def add(self, case: str, found: Row) -> None:
-        """Prints one row."""
+        """Print one row."""
         self.rows[case] = found
         ours, reference = (f"{found[k]:.4g} {found['unit']}" for k in ("ours", "reference"))
         print(f"{case:{CASE_WIDTH}} {ours:>13} {reference:>13} {found['ratio']:6.2f}", flush=True)
 
     def save(self, file: Path | None) -> None:
-        """Writes the rows."""
+        """Write the rows."""
         save_rows(self.rows, file)
 
 
 def save_rows(rows: Mapping[str, Row], file: Path | None) -> None:
-    """Writes {case: {ours, reference, ratio, unit}}, if a file is asked for."""
+    """Write {case: {ours, reference, ratio, unit}}, if a file is asked for."""
     if file:
         file.write_text(json.dumps(rows, indent=2) + "\n")

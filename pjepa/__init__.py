@@ -8,11 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+__version__ = "0.2.0"
 _EXPORTS = {
-    "ProcedureEncoder": "pjepa.model.encoder",
+    "Forecaster": "pjepa.forecast.forecast",
+    "ProcedureEncoder": "pjepa.encoder.encoder",
     "read_stream": "pjepa.streams.store",
 }
-__all__ = ["ProcedureEncoder", "read_stream"]
+__all__ = ["Forecaster", "ProcedureEncoder", "__version__", "read_stream"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pjepa import paths
-from pjepa.config.controls import ControlsConfig
-from pjepa.config.section import read_section
-from pjepa.features.controls import CONTROLS, Control, control_info
-from pjepa.features.export import Represent, longest_segment_s, write_representation
-from pjepa.stage import stage_main
+from pjepa.controls.config import ControlsConfig
+from pjepa.controls.representations import CONTROLS, Control, control_info
+from pjepa.core.files import atomic_folder
+from pjepa.core.section import read_section
+from pjepa.streams.representations import Represent, longest_segment_s, write_representation
 from pjepa.streams.store import StreamReader
-from pjepa.work import whole_folder
+from pjepa.tools import paths
+from pjepa.tools.stage import stage_main
 
 
 def run() -> None:
@@ -21,7 +21,7 @@ def run() -> None:
         width = control(first, config, stream.info.fps).shape[1]
         info = control_info(name, stream.info, width, longest)
         represent = _with(control, config, stream.info.fps)
-        with whole_folder(paths.representation(name)) as folder:
+        with atomic_folder(paths.representation(name)) as folder:
             write_representation(
                 folder / paths.STREAM.name,
                 stream,

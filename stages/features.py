@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import torch
 
-from pjepa import paths
-from pjepa.config.features import FeaturesConfig
-from pjepa.config.section import read_section
+from pjepa.core.files import atomic_folder, read_json
+from pjepa.core.machine import device_kind
+from pjepa.core.section import read_section
+from pjepa.encoder.encoder import ProcedureEncoder
+from pjepa.features.config import FeaturesConfig
 from pjepa.features.encoded import encoded, encoded_segment_mean, encoder_info, random_encoder
-from pjepa.features.export import Represent, longest_segment_s, write_representation
-from pjepa.model.encoder import ProcedureEncoder
-from pjepa.stage import stage_main
+from pjepa.features.forecast import forecast_columns, forecast_info
+from pjepa.forecast.forecast import Forecaster, can_forecast
+from pjepa.streams.representations import Represent, longest_segment_s, write_representation
 from pjepa.streams.schema import SelectionLabels
 from pjepa.streams.store import StreamReader
-from pjepa.work import read_json, whole_folder
+from pjepa.tools import paths
+from pjepa.tools.stage import stage_main
+from pjepa.ui.progress import say
 
 
 def run() -> None:
@@ -24,23 +29,44 @@ def run() -> None:
     stream = StreamReader(paths.STREAM)
     encoder = ProcedureEncoder.from_pretrained(paths.ENCODER, config.device)
     ahead = longest_segment_s(stream)
+    kind = device_kind(config.device)
     chosen: SelectionLabels = read_json(paths.ENCODER / "selection.json")["selection_labels"]
 
     def write(
         path: str, name: str, represent: Represent, selection: SelectionLabels = chosen
     ) -> None:
-        info = encoder_info(stream.info, encoder.config, name, ahead, selection)
+        info = encoder_info(stream.info, encoder.config, name, ahead, selection).with_device(kind)
         target = folder / path / paths.STREAM.name
         write_representation(target, stream, info, represent, config.dtype, f"features: {name}")
 
-    with whole_folder(paths.representation("pjepa")) as folder:
+    with atomic_folder(paths.representation("pjepa")) as folder:
         write("", "pjepa", partial(encoded, encoder))
-    with whole_folder(paths.representation("pjepa_segment")) as folder:
+    with atomic_folder(paths.representation("pjepa_segment")) as folder:
         write("", "pjepa_segment", partial(encoded_segment_mean, encoder))
-    with whole_folder(paths.representation("random")) as folder:
+    with atomic_folder(paths.representation("random")) as folder:
         for draw in range(config.random_draws):
             untrained = random_encoder(encoder.config, encoder, config.random_seed + draw)
             write(str(draw), "random", partial(encoded, untrained), "none")  # nothing was chosen
+    with atomic_folder(paths.representation("forecast")) as folder:
+        if can_forecast(paths.ENCODER):
+            write_forecast(folder, stream, config, ahead, chosen)
+        else:
+            say("features: no forecast, which needs 1 among pjepa.neighbours")
+
+
+def write_forecast(
+    folder: Path,
+    stream: StreamReader,
+    config: FeaturesConfig,
+    ahead: float,
+    chosen: SelectionLabels,
+) -> None:
+    """Write the columns of the heads that were trained beside the encoder."""
+    forecaster = Forecaster.from_pretrained(paths.ENCODER, config.device)
+    info = forecast_info(stream.info, forecaster, ahead, chosen)
+    info = info.with_device(device_kind(config.device))
+    told, target = partial(forecast_columns, forecaster), folder / paths.STREAM.name
+    write_representation(target, stream, info, told, config.dtype, "features: forecast")
 
 
 if __name__ == "__main__":

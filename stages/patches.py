@@ -2,32 +2,34 @@
 
 from dataclasses import asdict
 
-from pjepa import paths
-from pjepa.backbones.checkpoint import RANDOM
-from pjepa.backbones.extract import extract
-from pjepa.backbones.store import link_take, write_skipped
-from pjepa.config.patches import PatchesConfig
-from pjepa.config.section import read_section
-from pjepa.executors.chosen import chosen_executor
-from pjepa.progress import say
-from pjepa.stage import stage_main
-from pjepa.takes.manifest import (
+from pjepa.core.files import atomic_folder, write_json
+from pjepa.core.resume import work_root
+from pjepa.core.section import read_section
+from pjepa.core.tables import (
     SHIPPED,
     FeatureInfo,
     read_boundaries,
     read_feature_info,
     read_videos,
 )
-from pjepa.work import whole_folder, work_root, write_json
+from pjepa.patches.checkpoint import RANDOM
+from pjepa.patches.config import PatchesConfig
+from pjepa.patches.executors.chosen import chosen_executor
+from pjepa.patches.extract import extract
+from pjepa.patches.identity import as_measured
+from pjepa.patches.store import CUTS, REPEATED, link_take, write_skipped
+from pjepa.tools import paths
+from pjepa.tools.stage import stage_main
+from pjepa.ui.progress import say
 
 
 def run() -> None:
-    """Encodes what the store lacks and links every take into `data/patches`."""
-    config = read_section(PatchesConfig, "patches")
+    """Encode what the store lacks and link every take into `data/patches`."""
     features = read_feature_info(paths.VIDEOS_TABLE)
     if features is not None:
         write_shipped(features)
         return
+    config = as_measured(read_section(PatchesConfig, "patches"), paths.VIDEOS_TABLE)
     if config.checkpoint == RANDOM:
         say(f"patches: {config.backbone} has RANDOM weights (seed {config.seed}), not trained ones")
     rows = read_videos(paths.VIDEOS_TABLE)
@@ -36,24 +38,37 @@ def run() -> None:
     result = extract(rows, boundaries, config, store, chosen_executor(config))
     say(f"patches: {len(rows)} takes, {result.encoded} encoded now")
     say_skipped(result.skipped)
-    with whole_folder(paths.PATCHES) as folder:
+    say_repeated(result.repeated)
+    with atomic_folder(paths.PATCHES) as folder:
         for take_id, file in result.files.items():
             link_take(file, folder, take_id)
         write_json(folder / "config.json", asdict(result.info))
         write_skipped(folder, result.skipped)
+        if result.repeated:
+            write_json(folder / REPEATED, result.repeated)
+        if result.cuts:
+            write_json(folder / CUTS, result.cuts)
 
 
 def say_skipped(skipped: dict[str, str]) -> None:
-    """The list at the end: what was left out, and why."""
+    """Print which takes were left out, and why."""
     if skipped:
         say(f"patches: {len(skipped)} takes were left out (patches.on_error=skip):")
     for take_id, reason in skipped.items():
         say(f"  {take_id}: {reason}")
 
 
+def say_repeated(repeated: dict[str, int]) -> None:
+    """Print which takes have repeated frames in place of undecodable ones."""
+    if repeated:
+        say(f"patches: frames are repeated in {len(repeated)} takes (patches.on_error=repeat):")
+    for take_id, frames in repeated.items():
+        say(f"  {take_id}: {frames} frames cannot be decoded, replaced by the one before")
+
+
 def write_shipped(features: FeatureInfo) -> None:
-    """Nothing to encode: the data set brings frame features."""
-    with whole_folder(paths.PATCHES) as folder:
+    """Write empty outs: the data set ships frame features, so there is nothing to encode."""
+    with atomic_folder(paths.PATCHES) as folder:
         write_json(folder / "config.json", {"kind": SHIPPED, **asdict(features)})
     say(f"patches: the takes ship features ({features.name}): nothing to encode")
 

@@ -5,28 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pjepa import paths
-from pjepa.backbones.store import PatchInfo
-from pjepa.config.pooler import PoolerConfig
-from pjepa.config.section import read_section
-from pjepa.errors import InputError
-from pjepa.pooling.facts import CONFIG, common_config
-from pjepa.pooling.mean import pooled_width
-from pjepa.progress import say
-from pjepa.stage import stage_main
-from pjepa.takes.manifest import SHIPPED, read_classes, read_segments, read_takes
-from pjepa.work import (
-    file_sha256,
-    fingerprint,
-    read_json,
-    whole_folder,
-    work_folder,
-    write_json,
-)
+from pjepa.core.files import atomic_folder, file_sha256, fingerprint, read_json, write_json
+from pjepa.core.resume import work_folder
+from pjepa.core.section import read_section
+from pjepa.core.tables import SHIPPED, read_classes, read_segments, read_takes
+from pjepa.patches.store import PatchInfo
+from pjepa.pooler.config import PoolerConfig
+from pjepa.pooler.models.facts import CONFIG, common_config
+from pjepa.pooler.models.mean import pooled_width
+from pjepa.tools import paths
+from pjepa.tools.stage import stage_main
+from pjepa.ui.errors import InputError
+from pjepa.ui.progress import say
 
 
 def run() -> None:
-    """Writes `models/pooler` and, under `results/pooler`, the curves of its training."""
+    """Write `models/pooler` and, under `results/pooler`, the curves of its training."""
     config = read_section(PoolerConfig, "pooler")
     patches = read_json(paths.PATCHES / CONFIG)
     if patches.get("kind") == SHIPPED:
@@ -40,25 +34,25 @@ def run() -> None:
 
 
 def write_mean(config: PoolerConfig, info: PatchInfo) -> None:
-    """Mean pooling is its description."""
+    """Write the description of mean pooling, which has nothing to train."""
     width = pooled_width(info.cells, info.width, config.cells)
     description = common_config("mean", info, width, 1, 1, "take") | {"cells": config.cells}
     write_nothing(description, f"kind mean, {width} wide: nothing to train")
 
 
 def write_nothing(description: dict[str, Any], why: str) -> None:
-    """The outs where nothing is trained."""
-    with whole_folder(paths.POOLER) as folder:
+    """Write the outs of a pooler that is not trained."""
+    with atomic_folder(paths.POOLER) as folder:
         write_json(folder / CONFIG, description)
-    with whole_folder(paths.POOLER_RESULTS) as folder:
+    with atomic_folder(paths.POOLER_RESULTS) as folder:
         write_json(folder / "metrics.json", {})
     say(f"pooler: {why}")
 
 
 def train(config: PoolerConfig, info: PatchInfo) -> None:
-    from pjepa.training.log import live_log
-    from pjepa.training.pooler.run import PoolerTask, train_pooler
-    from pjepa.training.pooler.takes import pooler_takes
+    from pjepa.nn.log import live_log
+    from pjepa.pooler.run import PoolerTask, train_pooler
+    from pjepa.pooler.takes import pooler_takes
 
     classes = read_classes(paths.CLASSES)
     takes = pooler_takes(
@@ -77,7 +71,7 @@ def train(config: PoolerConfig, info: PatchInfo) -> None:
     with (
         work_folder("pooler", work_key(config)) as work,
         live_log(paths.POOLER_RESULTS) as log,
-        whole_folder(paths.POOLER) as folder,
+        atomic_folder(paths.POOLER) as folder,
     ):
         numbers = train_pooler(task, takes, work, folder, log)
     told = ("in_fold_acc", "out_of_fold_acc", "holdout_acc")
@@ -85,10 +79,10 @@ def train(config: PoolerConfig, info: PatchInfo) -> None:
 
 
 def work_key(config: PoolerConfig) -> str:
-    """What a resumed training must have in common: settings, tables, and the patch files."""
+    """Return the key a resumed training must share: settings, tables and patch files."""
     tables = (paths.TAKES_TABLE, paths.SEGMENTS_TABLE, paths.CLASSES)
     files = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in patch_files()]
-    return fingerprint(config.model_dump(), [file_sha256(table) for table in tables], files)
+    return fingerprint(config.resume_key(), [file_sha256(table) for table in tables], files)
 
 
 def patch_files() -> list[Path]:

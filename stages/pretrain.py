@@ -5,17 +5,18 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 
-from pjepa import paths
-from pjepa.config.pjepa import PjepaConfig
-from pjepa.config.section import read_section
-from pjepa.progress import say
-from pjepa.stage import stage_main
+from pjepa.core.files import content_sha256, fingerprint
+from pjepa.core.resume import work_folder
+from pjepa.core.section import read_section
+from pjepa.core.tables import pretraining_takes, read_takes
+from pjepa.nn.log import live_log
+from pjepa.pretrain.config import PjepaConfig
+from pjepa.pretrain.data import TrainingTake, read_training_takes
+from pjepa.pretrain.loop import pretrain
 from pjepa.streams.store import StreamReader
-from pjepa.takes.manifest import pretraining_takes, read_takes
-from pjepa.training.data import TrainingTake, read_training_takes
-from pjepa.training.log import live_log
-from pjepa.training.loop import pretrain
-from pjepa.work import content_sha256, fingerprint, work_folder
+from pjepa.tools import paths
+from pjepa.tools.stage import stage_main
+from pjepa.ui.progress import say
 
 
 def run() -> None:
@@ -31,8 +32,8 @@ def run() -> None:
 
 
 def run_many(config: PjepaConfig) -> None:
-    """Starts the processes, or is one of them; the first one writes."""
-    from pjepa.training.distributed import launch, launched, ranks
+    """Start the processes, or run as one of them; the first one writes."""
+    from pjepa.pretrain.distributed import launch, launched, ranks
 
     if not launched():
         launch("stages.pretrain", config)
@@ -48,7 +49,7 @@ def run_many(config: PjepaConfig) -> None:
 
 def work_key(config: PjepaConfig) -> str:
     wanted = pretraining_takes(read_takes(paths.TAKES_TABLE))
-    return fingerprint(config.model_dump(), content_sha256(paths.STREAM), sorted(wanted))
+    return fingerprint(config.resume_key(), content_sha256(paths.STREAM), sorted(wanted))
 
 
 def takes_to_train(work: Path, quiet: bool = False) -> list[TrainingTake]:
@@ -62,7 +63,7 @@ def takes_to_train(work: Path, quiet: bool = False) -> list[TrainingTake]:
 
 
 def no_log(entry: dict[str, float]) -> None:
-    """What the other processes do with an epoch's numbers."""
+    """Ignore an epoch's numbers: only the first process logs them."""
 
 
 if __name__ == "__main__":

@@ -5,52 +5,49 @@ from pathlib import Path
 
 import yaml
 
-from pjepa import paths
-from pjepa.config.cells import CellsConfig
-from pjepa.config.probe import LinearConfig, ProbeCommonConfig
-from pjepa.config.report import ReportConfig
-from pjepa.config.section import read_params, read_section
-from pjepa.probes.curve_file import JSON, read_curve
-from pjepa.probes.skipped import skipped_reason
-from pjepa.progress import say
-from pjepa.report.analyses import analyse
-from pjepa.report.content import Run
-from pjepa.report.figures import read_curves
-from pjepa.report.frames import pictures_store, take_sheets
-from pjepa.report.marks import with_mark
-from pjepa.report.predictions import read_predictions
-from pjepa.report.proof import (
-    PRIMITIVE_READERS,
+from pjepa.cells.config import CellsConfig
+from pjepa.core.files import write_json
+from pjepa.core.section import read_params, read_section
+from pjepa.core.tables import read_classes, read_takes, read_videos
+from pjepa.curve.file import JSON, read_curve
+from pjepa.probes.shared.cell.skipped import skipped_reason
+from pjepa.report.config import ReportConfig
+from pjepa.report.figures.figures import read_curves
+from pjepa.report.figures.timelines import probe_tracks
+from pjepa.report.numbers.analyses import analyse
+from pjepa.report.numbers.marks import with_mark
+from pjepa.report.numbers.predictions import read_predictions
+from pjepa.report.numbers.proof import (
     DemoNumbers,
     demo_numbers,
-    primitive_accuracy,
     proof_claims,
 )
-from pjepa.report.provenance import Origin, git_revision, read_origin
-from pjepa.report.results import Results, read_results
-from pjepa.report.tables import claim_line, headline_rows, metric_names, metrics_json
-from pjepa.report.terminal import print_table
-from pjepa.report.timelines import probe_tracks
-from pjepa.report.unlabelled import write_unlabelled
-from pjepa.report.write import write_report
-from pjepa.stage import stage_main
-from pjepa.takes.manifest import read_classes, read_videos
-from pjepa.work import write_json
+from pjepa.report.numbers.results import Cell, Results, read_results
+from pjepa.report.numbers.tables import claim_line, headline_rows, metric_names, metrics_json
+from pjepa.report.page.content import ReportRun
+from pjepa.report.page.frames import pictures_store, take_sheets
+from pjepa.report.page.provenance import Origin, git_revision, read_origin
+from pjepa.report.page.unlabelled import write_unlabelled
+from pjepa.report.page.write import write_report
+from pjepa.tools import paths
+from pjepa.tools.stage import stage_main
+from pjepa.ui.progress import say
+from pjepa.ui.terminal import print_table
 
 
 def run() -> None:
-    """Writes results/report/ and results/metrics.json, and prints what they say."""
+    """Write results/report/ and results/metrics.json, and print the results."""
     listed, config = read_section(CellsConfig, "cells"), read_section(ReportConfig, "report")
     folders = [paths.cell(p, name) for p in listed.probes for name in listed.representations]
     reasons = [skipped_reason(folder) for folder in folders]
     if reasons and all(reasons):
-        made_from = origin(listed.representations, [], config)
+        made_from = origin(listed.representations, (), config)
         write_unlabelled(str(reasons[0]), paths.PRETRAIN_RESULTS, made_from, paths.REPORT)
         write_json(paths.METRICS, {})
-        say(f"report: no probe was run: {reasons[0]}")
+        say(f"report: no probe was run: {reasons[0]}; features are in {paths.REPRESENTATIONS}/")
         return
     results = read_results(listed.probes, listed.representations, paths.cell, config)
-    demo = demo_numbers(results, paths.DEMO_CEILINGS, primitives(listed.representations))
+    demo = demo_numbers(results, paths.DEMO_CEILINGS)
     finished = read_run(results, demo, config)
     write_report(finished, paths.REPORT)
     write_json(paths.METRICS, metrics_json(results, demo))
@@ -66,15 +63,18 @@ def run() -> None:
     print(f"open {paths.REPORT / 'index.html'}")
 
 
-def read_run(results: Results, demo: DemoNumbers | None, config: ReportConfig) -> Run:
-    """Everything the report shows, read and analysed."""
+def read_run(results: Results, demo: DemoNumbers | None, config: ReportConfig) -> ReportRun:
+    """Return everything the report shows, read and analysed."""
     classes = read_classes(paths.CLASSES)
     predictions = {(c.probe, c.representation): read_predictions(c.folder) for c in results.cells}
     first = {name: p for (probe, name), p in predictions.items() if probe == results.probes[0]}
     tracks = probe_tracks({p: results.of_probe(p) for p in results.probes}, predictions)
     videos = {video.take_id: video for video in read_videos(paths.VIDEOS_TABLE)}
     takes = next(iter(first.values()))
-    return Run(
+    table = read_takes(paths.TAKES_TABLE)
+    reported = table[table["take_id"].isin(list(takes))]
+    return ReportRun(
+        dataset=", ".join(sorted(set(reported["dataset"]))),
         results=results,
         demo=demo,
         classes=classes,
@@ -86,7 +86,7 @@ def read_run(results: Results, demo: DemoNumbers | None, config: ReportConfig) -
         sheets=take_sheets(videos, takes, config.frames, pictures_store()),
         origin=origin(
             [cell.representation for cell in results.of_probe(results.probes[0])],
-            [cell.folder / "predictions.parquet" for cell in results.cells],
+            results.cells,
             config,
         ),
         config=config,
@@ -94,44 +94,32 @@ def read_run(results: Results, demo: DemoNumbers | None, config: ReportConfig) -
 
 
 def streams(representation: str) -> list[Path]:
-    """The streams of a representation, one per variant."""
+    """Return the streams of a representation, one per variant."""
     return paths.representation_streams(paths.representation(representation))
 
 
-def origin(
-    representations: Sequence[str], predictions: Sequence[Path], config: ReportConfig
-) -> Origin:
-    """What the report is made from; its code is what dvc.yaml lists for it."""
+def origin(representations: Sequence[str], cells: Sequence[Cell], config: ReportConfig) -> Origin:
+    """Return the inputs of the report; its code is the list in dvc.yaml.
+
+    Settings of probes are those that the cells were made with: the report does not track them.
+    """
     data = [paths.VIDEOS_TABLE, paths.TAKES_TABLE, paths.CLASSES]
     data += [stream for name in representations for stream in streams(name)]
-    data += predictions
+    data += [cell.folder / "predictions.parquet" for cell in cells]
     revision = git_revision() if config.git_revision else None
-    return read_origin(read_params(), data, tracked_code(), revision)
+    params = {k: value for k, value in read_params().items() if k not in ("machine", "probe")}
+    params["probe"] = {name: value for cell in cells for name, value in cell.settings.items()}
+    return read_origin(params, data, tracked_code(), revision)
 
 
 def tracked_code() -> list[Path]:
-    """The code among the deps of `report` in dvc.yaml; none where there is no pipeline."""
+    """Return the code among the deps of `report` in dvc.yaml; none where there is no pipeline."""
     if not paths.PIPELINE.exists():
         return []
     deps = yaml.safe_load(paths.PIPELINE.read_text())["stages"]["report"]["deps"]
     named = [Path(dep) for dep in deps if dep.startswith(("pjepa/", "stages/"))]
     inside = [sorted(path.rglob("*")) if path.is_dir() else [path] for path in named]
     return [file for group in inside for file in group if file.is_file()]
-
-
-def primitives(representations: tuple[str, ...]) -> dict[str, float]:
-    """How well raw and pjepa show the demo's true primitive; empty without the demo."""
-    if not paths.DEMO_CEILINGS.exists():
-        return {}
-    common = read_section(ProbeCommonConfig, "probe.common")
-    linear = read_section(LinearConfig, "probe.linear")
-    return {
-        name: primitive_accuracy(
-            streams(name)[0], paths.DEMO_TRUTH, paths.TAKES_TABLE, common, linear
-        )
-        for name in PRIMITIVE_READERS
-        if name in representations
-    }
 
 
 if __name__ == "__main__":

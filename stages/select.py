@@ -6,15 +6,21 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
-from pjepa import paths
-from pjepa.config.section import read_section
-from pjepa.config.select import SelectConfig
-from pjepa.errors import InputError
-from pjepa.probes.selection import best_epoch, read_judge, snapshot_scores
-from pjepa.progress import say
-from pjepa.stage import stage_main
+import torch
+
+from pjepa.core.files import atomic_folder, content_sha256, fingerprint, read_json, write_json
+from pjepa.core.resume import work_folder
+from pjepa.core.section import read_section
+from pjepa.core.tables import pretraining_takes, read_takes
+from pjepa.select.config import SelectConfig
+from pjepa.select.familiar import fit_familiar
+from pjepa.select.selection import best_epoch, read_judge, snapshot_scores
 from pjepa.streams.schema import SelectionLabels, widest_selection
-from pjepa.work import content_sha256, fingerprint, read_json, whole_folder, work_folder, write_json
+from pjepa.streams.store import read_stream
+from pjepa.tools import paths
+from pjepa.tools.stage import stage_main
+from pjepa.ui.errors import InputError
+from pjepa.ui.progress import say
 
 
 def run() -> None:
@@ -27,8 +33,8 @@ def run() -> None:
         return
     files = (paths.STREAM, paths.LABELS, paths.TAKES_TABLE, paths.CLASSES)
     judge = read_judge(*files, config)
-    inputs = (*files, paths.SNAPSHOTS)  # queued experiments judge their own, side by side
-    key = fingerprint(config.model_dump(), [content_sha256(path) for path in inputs])
+    inputs = (*files, paths.SNAPSHOTS)  # so that queued experiments do not share work
+    key = fingerprint(config.resume_key(), [content_sha256(path) for path in inputs])
     with work_folder("select", key) as work:
         scores = snapshot_scores(list(snapshots.values()), judge, work)
         write_encoder(config, snapshots, best_epoch(scores), scores)
@@ -37,11 +43,11 @@ def run() -> None:
 def write_encoder(
     config: SelectConfig, snapshots: dict[int, Path], epoch: int, scores: dict[int, float]
 ) -> None:
-    """Copies the chosen snapshot and says how it was chosen."""
+    """Copy the chosen snapshot and report how it was chosen."""
     labels = selection_labels(config.by)
-    with whole_folder(paths.ENCODER) as folder:
-        for name in ("model.safetensors", "config.json"):
-            shutil.copyfile(snapshots[epoch] / name, folder / name)
+    with atomic_folder(paths.ENCODER) as folder:
+        for file in (*snapshots[epoch].glob("*.safetensors"), snapshots[epoch] / "config.json"):
+            shutil.copyfile(file, folder / file.name)  # the encoder, and heads if there are any
         selection = {
             "by": config.by,
             "metric": config.metric if scores else None,
@@ -50,12 +56,23 @@ def write_encoder(
             "scores": scores,
         }
         write_json(folder / "selection.json", selection)
+        write_familiar(config, folder)
     how = f"best {config.metric} on {config.by}" if scores else "the last snapshot"
     say(f"select: epoch {epoch}, {how}; labels used to choose: {labels}")
 
 
+def write_familiar(config: SelectConfig, folder: Path) -> None:
+    """Store what training tokens are like, so that `pjepa predict` notices other videos."""
+    torch.set_num_threads(config.threads)
+    takes = read_takes(paths.TAKES_TABLE)
+    seen = takes[takes["take_id"].isin(pretraining_takes(takes))]
+    groups = dict(zip(seen["take_id"], seen["group"], strict=True))
+    if known := fit_familiar(read_stream(paths.STREAM), groups):
+        known.save(folder)
+
+
 def selection_labels(by: Literal["last", "holdout", "val"]) -> SelectionLabels:
-    """The widest labels that took part in a choice, an initial encoder's own choice included."""
+    """Return the widest labels used in a choice, including that of an initial encoder."""
     origin = paths.SNAPSHOTS / "origin.json"  # written when pretraining starts from an encoder
     before: SelectionLabels = "none"
     if origin.exists():

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from pjepa import paths
-from pjepa.config.data import DataConfig
-from pjepa.config.section import read_section
-from pjepa.roots import data_root
-from pjepa.stage import stage_main
-from pjepa.takes.demo.source import film_demo
-from pjepa.takes.registry import open_source
-from pjepa.takes.scan import check_scan
+from pjepa.core.files import atomic_folder
+from pjepa.core.roots import data_root
+from pjepa.core.section import read_section
+from pjepa.takes.config import DataConfig
 from pjepa.takes.source import write_source
-from pjepa.work import whole_folder
+from pjepa.takes.sources.demo.source import film_demo
+from pjepa.takes.sources.registry import open_source
+from pjepa.takes.sources.scan import check_scan
+from pjepa.tools import paths
+from pjepa.tools.stage import stage_main
+from pjepa.video.index import MAX_GAP_S
 
 
 def run() -> None:
     config = read_section(DataConfig, "data")
-    check_scan(config, data_root())
+    check_scan(config, data_root(), paths.source_list(config.source))
     source = open_source(config, data_root())
     if config.source == "demo":
         film_demo(config)
     else:
         write_no_demo(config.source)
-    write_source(source, config.holdout, config.seed)
+    gap = None if config.max_gap_s == MAX_GAP_S else config.max_gap_s
+    write_source(source, paths.TAKES, config.holdout, config.seed, gap)
 
 
 def write_no_demo(source: str) -> None:
-    """data/demo is an out of this stage whatever the source: here it says why it is empty."""
-    with whole_folder(paths.DEMO) as folder:
+    """Write a note in data/demo, an out of this stage for every source, on why it is empty."""
+    with atomic_folder(paths.DEMO) as folder:
         note = folder / paths.DEMO_VIDEOS.name / "README.txt"  # DVC keeps no empty folder
         note.parent.mkdir()
         note.write_text(f"data.source is {source}: the demo films nothing.\n")

@@ -10,24 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pjepa import paths
-from pjepa.backbones.store import skipped_takes
-from pjepa.config.section import read_section
-from pjepa.config.tokens import TokensConfig
-from pjepa.pooling import load_pooler
-from pjepa.progress import say, track
-from pjepa.stage import stage_main
-from pjepa.streams.materialise import (
-    materialised_takes,
-    segment_labels,
-    stream_info,
-    token_labels,
-)
-from pjepa.streams.placement import grid_times, placed_takes
-from pjepa.streams.schema import StreamInfo
-from pjepa.streams.shipped import picked_takes, shipped_info, shipped_takes
-from pjepa.streams.store import StreamWriter, Take, write_labels
-from pjepa.takes.manifest import (
+from pjepa.core.machine import device_kind
+from pjepa.core.section import read_section
+from pjepa.core.tables import (
     FeatureInfo,
     VideoRow,
     read_boundaries,
@@ -35,13 +20,29 @@ from pjepa.takes.manifest import (
     read_segments,
     read_videos,
 )
+from pjepa.patches.store import cut_takes, repeated_takes, skipped_takes
+from pjepa.pooler.models import load_pooler
+from pjepa.streams.schema import StreamInfo
+from pjepa.streams.store import StreamWriter, Take, write_labels
+from pjepa.tokens.config import TokensConfig
+from pjepa.tokens.materialise import (
+    materialised_takes,
+    segment_labels,
+    stream_info,
+    token_labels,
+)
+from pjepa.tokens.placement import grid_times, placed_takes
+from pjepa.tokens.shipped import picked_takes, shipped_info, shipped_takes
+from pjepa.tools import paths
+from pjepa.tools.stage import stage_main
+from pjepa.ui.progress import say, track
 
 Boundaries = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Stream:
-    """What is written: the stream's facts and its takes, made one by one."""
+    """The stream to write: its facts and its takes, made one by one."""
 
     info: StreamInfo
     takes: Iterable[Take]
@@ -65,7 +66,7 @@ def run() -> None:
 def written_labels(
     writer: StreamWriter, takes: Iterable[Take], known: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """(take, times, labels) of every take, which is written on the way: one is held at a time."""
+    """Write every take and yield its (take, times, labels); one take is in memory at a time."""
     for take in takes:
         writer.write(take)
         label = token_labels(take.segment, known.get(take.take_id, np.zeros(0, np.int32)))
@@ -73,18 +74,23 @@ def written_labels(
 
 
 def pooled_stream(rows: list[VideoRow], boundaries: Boundaries, config: TokensConfig) -> Stream:
-    """The stream of takes that `patches` encoded and `pooler` tells how to pool."""
+    """Return the stream of takes that `patches` encoded and `pooler` tells how to pool."""
     pooler = load_pooler(paths.POOLER, config.device, config.threads)
     info = stream_info(pooler.facts, config)
+    info = info.with_repeated(sum(repeated_takes(paths.PATCHES).values()))
+    info = info.with_device(device_kind(config.device))
+    info = info.model_copy(update={"cuts": cut_takes(paths.PATCHES)})
     placements = placed_takes(grid_times(rows, config.fps), boundaries, config)
-    takes = materialised_takes(rows, placements, boundaries, paths.PATCHES, config.fps, pooler)
+    takes = materialised_takes(
+        rows, placements, boundaries, paths.PATCHES, config.fps, pooler, info.cuts
+    )
     return Stream(info, takes)
 
 
 def shipped_stream(
     rows: list[VideoRow], boundaries: Boundaries, features: FeatureInfo, config: TokensConfig
 ) -> Stream:
-    """The stream of takes whose frame features came with the data set."""
+    """Return the stream of takes whose frame features came with the data set."""
     info = shipped_info(features, rows, config)
     picked = picked_takes(rows, config.fps)
     times = {take_id: part.times for take_id, part in picked.items()}
@@ -93,7 +99,7 @@ def shipped_stream(
 
 
 def encoded_rows(rows: list[VideoRow], skipped: dict[str, str]) -> list[VideoRow]:
-    """The takes that have patch features; says which were left out upstream."""
+    """Return the takes that have patch features; report those left out upstream."""
     left_out = [row.take_id for row in rows if row.take_id in skipped]
     if left_out:
         say(f"tokens: {len(left_out)} takes without patches left out: {', '.join(left_out)}")

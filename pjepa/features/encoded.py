@@ -5,32 +5,34 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from pjepa.errors import InputError
-from pjepa.features.controls import segment_mean_features
-from pjepa.model.encoder import EncoderConfig, ProcedureEncoder
-from pjepa.runs import runs
+from pjepa.controls.representations import segment_mean_features
+from pjepa.core.runs import runs
+from pjepa.encoder.config import EncoderConfig
+from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.streams.schema import Boundaries, Provenance, SelectionLabels, StreamInfo
 from pjepa.streams.store import Take
+from pjepa.ui.errors import InputError
 
 
 def encoded(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
-    """The unmasked encoder over a whole take [T, d] (paper, "Inference")."""
+    """Return the unmasked encoder over a whole take [T, d] (paper, "Inference")."""
     if take.features.shape[1] != encoder.config.d_in:
         raise InputError(
             f"take {take.take_id}: {take.features.shape[1]} channels, "
             f"the encoder takes {encoder.config.d_in}"
         )
-    _, lengths = runs(encoder.segments(take.features, take.segment, f"take {take.take_id}"))
+    name = f"take {take.take_id}"
+    _, lengths = runs(encoder.segments(take.features, take.segment, name, take.recording))
     return encoder.encode(take.features, lengths.tolist()).float().cpu().numpy()
 
 
 def encoded_segment_mean(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
-    """Encoder features averaged over each segment [T, d]."""
+    """Return encoder features averaged over each segment [T, d]."""
     return segment_mean_features(encoded(encoder, take), take.segment)
 
 
 def random_encoder(config: EncoderConfig, like: ProcedureEncoder, seed: int) -> ProcedureEncoder:
-    """The same encoder untrained; it keeps the input statistics, which are no learning."""
+    """Return the same encoder untrained; input statistics are kept, as they are not learned."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         encoder = ProcedureEncoder(config)
@@ -39,7 +41,7 @@ def random_encoder(config: EncoderConfig, like: ProcedureEncoder, seed: int) -> 
 
 
 def encoder_provenance(stream: StreamInfo, config: EncoderConfig, longest_s: float) -> Provenance:
-    """What the encoder adds: how far its attention looks ahead, and whose segments it knows."""
+    """Return the provenance the encoder adds: its look-ahead and whose segments it knows."""
     seen = stream.provenance
     if config.uses_segments:
         own: Boundaries = "found" if config.segments == "ruptures" else config.segments
@@ -64,7 +66,10 @@ def encoder_info(
     longest_s: float,
     selection: SelectionLabels = "none",
 ) -> StreamInfo:
-    """File-level facts of the features of an encoder that was chosen with `selection` labels."""
+    """Return file-level facts of an encoder's features.
+
+    `selection` are the labels that the encoder was chosen with.
+    """
     return stream.model_copy(
         update={
             "source": f"{name} of {stream.source}",

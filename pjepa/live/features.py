@@ -1,4 +1,4 @@
-"""Features of new videos with the models of a run: what `tokens` and `features` would write.
+"""Features of new videos with the models of a run, as `tokens` and `features` would write them.
 
 A new video has no annotated segments. Windows of backbone and pooler run over the whole of it, and
 the encoder gets segments by the rule that `pjepa predict` and `pjepa stream` use.
@@ -6,45 +6,55 @@ the encoder gets segments by the rule that `pjepa predict` and `pjepa stream` us
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pjepa.config.tokens import TokensConfig
+from pjepa.core.files import read_json
+from pjepa.core.runs import runs
+from pjepa.core.time_grid import cut_ids
+from pjepa.encoder.segments.rule import take_segments
 from pjepa.features.encoded import encoder_info
 from pjepa.live.models import Stack
-from pjepa.pooling.facts import folder_sha256
-from pjepa.runs import runs
-from pjepa.streams.materialise import stream_info
-from pjepa.streams.rule import take_segments
+from pjepa.pooler.models.facts import folder_sha256
 from pjepa.streams.schema import SelectionLabels, StreamInfo
-from pjepa.work import read_json
+from pjepa.tokens.config import TokensConfig
+from pjepa.tokens.materialise import stream_info
 
 
-def represented(stack: Stack, tokens: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Features [T, d] of a video's tokens [T, D], and its segments c(i) [T]."""
-    segments = take_segments(tokens, None, stack.rule, name)
+def represented(
+    stack: Stack, tokens: np.ndarray, name: str, cuts: Sequence[int] = ()
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the features [T, d] of a video's tokens [T, D], and its segments c(i) [T].
+
+    No segment reaches across a cut, a token before which the time stamps jump.
+    """
+    recording = cut_ids(np.zeros(len(tokens), np.int64), cuts)
+    segments = take_segments(tokens, None, stack.rule, name, recording)
     if stack.encoder is None:
         return tokens, segments
     _, lengths = runs(segments)
     return stack.encoder.encode(tokens, lengths.tolist()).float().cpu().numpy(), segments
 
 
-def patch_features(stack: Stack, patches: np.ndarray) -> np.ndarray:
-    """Features [T, d] of a video's patches [steps, cells, width]."""
-    return represented(stack, stack.pooler.tokens(patches), "the video")[0]
+def patch_features(stack: Stack, patches: np.ndarray, cuts: Sequence[int] = ()) -> np.ndarray:
+    """Return the features [T, d] of a video's patches [steps, cells, width]; it may be cut."""
+    tokens = stack.pooler.tokens(patches, cuts=cuts)
+    per_step = stack.pooler.facts.per_step
+    return represented(stack, tokens, "the video", [cut * per_step for cut in cuts])[0]
 
 
 def features_info(stack: Stack, model: Path) -> StreamInfo:
-    """What the features of a new video are: labels used upstream, boundaries, lookahead."""
+    """Return the facts about the features: labels used upstream, boundaries, lookahead."""
     trained, encoder = stack.pooler.facts, stack.encoder
     free = replace(trained, scope="take", patches=replace(trained.patches, window_scope="take"))
     info = stream_info(free, TokensConfig())
     config = None if encoder is None else encoder.config
     known = config is not None and config.uses_segments and config.segments == "annotated"
-    if trained.knows_boundaries or known:  # in training; here nobody knows any
+    if trained.knows_boundaries or known:  # in training; none are known here
         seen = info.provenance.model_copy(update={"boundaries_train": "annotated"})
         info = info.model_copy(update={"provenance": seen})
     if config is None:
@@ -61,7 +71,7 @@ def features_info(stack: Stack, model: Path) -> StreamInfo:
 
 
 def model_facts(stack: Stack, model: Path) -> dict[str, Any]:
-    """Which models made the features, and by which segments (JSON values)."""
+    """Return which models made the features and with which segments, as JSON values."""
     rule, encoder = stack.rule, stack.encoder
     pooler = {"kind": stack.pooler.facts.kind, "sha256": stack.pooler.facts.sha256}
     if encoder is None:

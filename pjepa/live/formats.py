@@ -1,7 +1,8 @@
 """Predicted steps as files of other tools: subtitles, ELAN, Label Studio.
 
 `vtt` shows the steps in any player; `eaf` and `labelstudio` can be corrected by hand and read back
-by the `folder` source. Labels are text inside these files, never markup.
+by the `folder` source. Labels are text inside these files, never markup, and control characters
+become blanks: XML cannot hold them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from pjepa.ui.plain import plain_text
+
 TIER = "steps"
+CONFIG = "labelstudio.xml"
 
 
 @dataclass(frozen=True)
@@ -33,10 +37,11 @@ class Labelled:
     video: str  # its file name
     fps: float
     steps: Sequence[Step]
+    model: str = "pjepa"  # what predicted them
 
 
 def vtt_text(found: Labelled) -> str:
-    """WebVTT: one cue per step."""
+    """Return the steps as WebVTT, one cue per step."""
     cues = [
         f"{number}\n{_clock(step.start)} --> {_clock(step.end)}\n{_cue(step.label)}\n"
         for number, step in enumerate(found.steps, 1)
@@ -53,13 +58,17 @@ def _clock(seconds: float) -> str:
 
 
 def _cue(label: str) -> str:
-    """A label as one line of cue text, whose markup characters are escaped."""
-    plain = " ".join(label.split())
-    return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Return a label as one line of cue text, whose markup characters are escaped."""
+    return (
+        " ".join(plain_text(label).split())
+        .replace("&", "&amp;")
+        .replace("<", "&lt;")
+        .replace(">", "&gt;")
+    )
 
 
 def eaf_text(found: Labelled) -> str:
-    """ELAN: one tier of time-aligned annotations, times in milliseconds."""
+    """Return the steps as ELAN XML: one tier of annotations, times in milliseconds."""
     root = ET.Element(
         "ANNOTATION_DOCUMENT",
         {"AUTHOR": "pjepa", "DATE": "1970-01-01T00:00:00+00:00", "FORMAT": "3.0", "VERSION": "3.0"},
@@ -83,7 +92,7 @@ def eaf_text(found: Labelled) -> str:
                 "TIME_SLOT_REF2": slots[1],
             },
         )
-        ET.SubElement(part, "ANNOTATION_VALUE").text = step.label
+        ET.SubElement(part, "ANNOTATION_VALUE").text = plain_text(step.label)
     kind = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": "default-lt"}
     ET.SubElement(root, "LINGUISTIC_TYPE", {**kind, "TIME_ALIGNABLE": "true"})
     ET.indent(root)
@@ -92,27 +101,46 @@ def eaf_text(found: Labelled) -> str:
 
 
 def labelstudio_text(found: Labelled) -> str:
-    """A Label Studio task with timeline labels; frames count from 1, the last one included."""
+    """Return a Label Studio task with predictions to accept or correct.
+
+    Frames count from 1, the last one included, at the `fps` of the task's data, which the labelling
+    configuration names as its rate.
+    """
     results = [
         {
             "id": f"step{number}",
             "from_name": "videoLabels",
             "to_name": "video",
             "type": "timelinelabels",
+            "score": round(step.score, 4),
             "value": {
-                "ranges": [
-                    {
-                        "start": round(step.start * found.fps) + 1,
-                        "end": max(round(step.end * found.fps), round(step.start * found.fps) + 1),
-                    }
-                ],
-                "timelinelabels": [step.label],
+                "ranges": [_frames(step, found.fps)],
+                "timelinelabels": [plain_text(step.label)],
             },
         }
         for number, step in enumerate(found.steps, 1)
     ]
-    task = {"id": 1, "data": {"video": found.video}, "annotations": [{"id": 1, "result": results}]}
+    length = sum(step.end - step.start for step in found.steps) or 1.0
+    score = sum((step.end - step.start) * step.score for step in found.steps) / length
+    prediction = {"model_version": found.model, "score": round(score, 4), "result": results}
+    task = {"data": {"video": found.video, "fps": found.fps}, "predictions": [prediction]}
     return json.dumps([task], indent=2, ensure_ascii=False) + "\n"
+
+
+def _frames(step: Step, fps: float) -> dict[str, int]:
+    first = round(step.start * fps) + 1
+    return {"start": first, "end": max(round(step.end * fps), first)}
+
+
+def labelstudio_config(names: Sequence[str]) -> str:
+    """Return Label Studio's configuration: all classes, and frames at each video's rate."""
+    view = ET.Element("View")
+    labels = ET.SubElement(view, "TimelineLabels", {"name": "videoLabels", "toName": "video"})
+    for name in names:
+        ET.SubElement(labels, "Label", {"value": plain_text(name)})
+    ET.SubElement(view, "Video", {"name": "video", "value": "$video", "frameRate": "$fps"})
+    ET.indent(view)
+    return ET.tostring(view, encoding="unicode") + "\n"
 
 
 FORMATS: dict[str, tuple[str, Callable[[Labelled], str]]] = {
@@ -123,8 +151,15 @@ FORMATS: dict[str, tuple[str, Callable[[Labelled], str]]] = {
 
 
 def write_format(name: str, found: Labelled, folder: Path, stem: str) -> Path:
-    """Writes one video's steps; returns the file."""
+    """Write one video's steps and return the file."""
     suffix, text = FORMATS[name]
     path = folder / f"{stem}{suffix}"
     path.write_text(text(found), encoding="utf-8")
+    return path
+
+
+def write_config(folder: Path, names: Sequence[str]) -> Path:
+    """Write Label Studio's labelling configuration for these classes and return the file."""
+    path = folder / CONFIG
+    path.write_text(labelstudio_config(names), encoding="utf-8")
     return path

@@ -1,21 +1,22 @@
-"""Labels of a token stream: encoder and probe, one after the other, each with its own memory."""
+"""Labels of a token stream: an encoder followed by a probe, each with its own memory."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from pjepa.features.stream import EncoderStream
-from pjepa.model.encoder import ProcedureEncoder
-from pjepa.probes.linear import LinearProbe
-from pjepa.probes.spans import JUMP
-from pjepa.probes.stream import ProbeStream
-from pjepa.probes.temporal import TrainedProbe
-from pjepa.state import State, numbers, part, under
-from pjepa.streams.online import OnlineSegments
-from pjepa.streams.rule import SegmentRule
+from pjepa.core.runs import JUMP
+from pjepa.encoder.encoder import ProcedureEncoder
+from pjepa.encoder.segments.online import OnlineSegments
+from pjepa.encoder.segments.rule import SegmentRule
+from pjepa.encoder.stream import EncoderStream
+from pjepa.live.probe_stream import ProbeStream
+from pjepa.nn.state import State, numbers, part, under
+from pjepa.probes.base.temporal import TrainedProbe
+from pjepa.probes.linear.probe import LinearProbe
 
 
 class LabelStream:
@@ -34,20 +35,21 @@ class LabelStream:
         self.encoder = None if encoder is None else EncoderStream(encoder, horizon, rule)
         self.segments = OnlineSegments(rule) if self.encoder is None else self.encoder.segments
         self.probe = ProbeStream(probe, horizon)
+        self.newest = np.zeros((0, len(probe.mean)), np.float32)  # features last given to the probe
         self.spent = {"encoder": 0.0, "probe": 0.0}  # seconds
 
     @property
     def waiting(self) -> int:
-        """Tokens whose label is not final."""
+        """Return the number of tokens whose label is not final."""
         return self.probe.waiting + (0 if self.encoder is None else self.encoder.waiting)
 
     @property
     def cache_bytes(self) -> int:
-        """Memory of both."""
+        """Return the bytes held by both."""
         return self.probe.cache_bytes + (0 if self.encoder is None else self.encoder.cache_bytes)
 
     def push(self, tokens: np.ndarray) -> np.ndarray:
-        """Probabilities of the tokens that are final now."""
+        """Return the probabilities of the tokens that are final now."""
         started = time.perf_counter()
         if self.encoder is None:
             features, ids = tokens, self.segments.push(tokens, ends=False)[:, 0]
@@ -57,7 +59,7 @@ class LabelStream:
         return self._probed(features, ids, started)
 
     def end_segment(self) -> np.ndarray:
-        """Someone says that the segment ended with the last token."""
+        """End the segment after the last token; return the probabilities that this makes final."""
         started = time.perf_counter()
         if self.encoder is None:
             self.segments.end()
@@ -67,8 +69,14 @@ class LabelStream:
             ids = self.encoder.newest
         return self._probed(features, ids, started)
 
+    def begin_recording(self) -> np.ndarray:
+        """Start a new recording with the next token: end the segment and restart its count."""
+        found = self.end_segment()
+        self.segments.forget()
+        return found
+
     def peek(self) -> np.ndarray:
-        """Probabilities of the tokens whose label is not final, as if the take ended here."""
+        """Return probabilities of the waiting tokens, as if the take ended here."""
         if self.encoder is None:
             features, ids = self.probe.open[:0].cpu().numpy(), np.zeros(0, np.int64)
         else:
@@ -77,7 +85,7 @@ class LabelStream:
         return self.probe.peek(features, ids)
 
     def finish(self) -> np.ndarray:
-        """The take ended: probabilities of all tokens that waited."""
+        """End the take; return the probabilities of all waiting tokens."""
         found = []
         if self.encoder is not None:
             started = time.perf_counter()
@@ -88,12 +96,13 @@ class LabelStream:
     def _probed(self, features: np.ndarray, ids: np.ndarray, started: float) -> np.ndarray:
         encoded = time.perf_counter()
         self.spent["encoder"] += encoded - started
+        self.newest = features
         found = self.probe.push(features, ids, self._segment_ended(ids))
         self.spent["probe"] += time.perf_counter() - encoded
         return found
 
     def _segment_ended(self, ids: np.ndarray) -> bool:
-        """Whether the last token that the probe has got ended its segment."""
+        """Return whether the last token given to the probe ended its segment."""
         known = np.concatenate([self.probe.segment.numpy(), ids])
         if not len(known):
             return False
@@ -101,12 +110,12 @@ class LabelStream:
         return [*following, self.segments.segment][0] > int(known[-1])
 
     def state(self) -> State:
-        """Everything that later labels depend on."""
+        """Return everything that later labels depend on."""
         first = self.segments.state() if self.encoder is None else self.encoder.state()
         return under("encoder", first) | under("probe", self.probe.state())
 
     def restore(self, state: State) -> None:
-        """Continues where `state` was taken; for a stream that has not begun."""
+        """Resume from `state`; only for a stream that has not started."""
         first = self.segments if self.encoder is None else self.encoder
         first.restore(part("encoder", state))
         self.probe.restore(part("probe", state))
@@ -114,10 +123,10 @@ class LabelStream:
 
 @dataclass(frozen=True)
 class Decided:
-    """One step of the procedure: a run of equal labels that nothing can change any more.
+    """One decided step of the procedure: a run of equal labels that can no longer change.
 
-    Latencies count from the end of the step: `algorithmic_s` until the frames were there that
-    decide it, `compute_s` from there until this line.
+    Latencies count from the end of the step: `algorithmic_s` until the frames that decide it had
+    arrived, `compute_s` from then until this line was written.
     """
 
     start: float
@@ -127,26 +136,33 @@ class Decided:
     latency: float
     algorithmic_s: float
     compute_s: float
+    outlook: Mapping[str, object] = field(default_factory=dict)  # next step, progress, surprise
 
     def row(self) -> dict[str, object]:
-        """As one JSON line."""
-        return {k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(self).items()}
+        """Return the values of one JSON line; what a run has no outlook for is left out."""
+        own = {k: v for k, v in vars(self).items() if k != "outlook"}
+        return {k: round(v, 4) if isinstance(v, float) else v for k, v in own.items()} | {
+            **self.outlook
+        }
 
 
-class Runs:
-    """Labels of tokens in, decided steps out; a jump in time ends a step."""
+class StepRuns:
+    """Labels of tokens in, decided steps out; a jump in time or a cut ends a step."""
 
     def __init__(self, step_s: float) -> None:
         self.step_s = step_s
+        self.cuts: list[float] = []  # times of tokens that begin a new recording
         self.label, self.start, self.last, self.score, self.count = -1, 0.0, 0.0, 0.0, 0
 
     def push(
         self, time_s: float, label: int, score: float
     ) -> tuple[float, float, int, float] | None:
-        """Start, end, label and mean score of the step that this token ends, if it does."""
+        """Return start, end, label and mean score of the step that this token ends, if any."""
         found = None
         jumped = self.count and time_s - self.last > JUMP * self.step_s
-        if self.count and (label != self.label or jumped):
+        cut = bool(self.cuts) and time_s >= self.cuts[0] - self.step_s / 2
+        self.cuts = self.cuts[cut:]
+        if self.count and (label != self.label or jumped or cut):
             found = self.start, self.last + self.step_s if jumped else time_s, *self._mean()
         if not self.count or found:
             self.label, self.start, self.score, self.count = label, time_s, 0.0, 0
@@ -154,7 +170,7 @@ class Runs:
         return found
 
     def finish(self) -> tuple[float, float, int, float] | None:
-        """The last step."""
+        """Return the last step."""
         if not self.count:
             return None
         return self.start, self.last + self.step_s, *self._mean()
@@ -163,10 +179,11 @@ class Runs:
         return self.label, self.score / self.count
 
     def state(self) -> State:
-        """The step that goes on."""
-        return {"run": numbers(self.label, self.start, self.last, self.score, self.count)}
+        """Return the unfinished step."""
+        run = numbers(self.label, self.start, self.last, self.score, self.count)
+        return {"run": run, "cuts": numbers(*self.cuts)}
 
     def restore(self, state: State) -> None:
-        """Continues where `state` was taken."""
+        """Resume from `state`."""
         label, self.start, self.last, self.score, count = state["run"].tolist()
-        self.label, self.count = int(label), int(count)
+        self.label, self.count, self.cuts = int(label), int(count), state["cuts"].tolist()

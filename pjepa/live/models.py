@@ -1,8 +1,8 @@
-"""All models of the stack, loaded from what the pipeline wrote, and the rule for segments.
+"""The models of the stack, loaded from the pipeline's outputs, and the segment rule for new videos.
 
-An encoder trained on annotated segments has none in live use. Segments found by change then stand
-in for them, or fixed ones where no training tokens are at hand to measure a threshold; this is
-said, because it differs from training.
+An encoder trained on annotated segments has none in live use. Found segments then replace them, or
+fixed ones where there are no training tokens to measure a threshold on. A note reports this,
+because it differs from training.
 """
 
 from __future__ import annotations
@@ -17,20 +17,25 @@ import numpy as np
 import pyarrow.parquet as pq
 from safetensors import SafetensorError
 
-from pjepa.backbones.backbone import Backbone, BackboneFacts, load_backbone
-from pjepa.backbones.store import PatchInfo
-from pjepa.config.patches import PatchesConfig
-from pjepa.device import checked_device
-from pjepa.errors import InputError
-from pjepa.model.encoder import ProcedureEncoder
-from pjepa.pooling import Pooler, load_pooler
-from pjepa.probes.linear import LinearProbe
-from pjepa.probes.registry import load_probe
-from pjepa.probes.temporal import TrainedProbe
-from pjepa.streams.found import FIT_TOKENS, FoundConfig, FoundParameters, fit_threshold
-from pjepa.streams.rule import SegmentRule
+from pjepa.core.tables import Classes, read_classes
+from pjepa.encoder.encoder import ProcedureEncoder
+from pjepa.encoder.segments.found import FIT_TOKENS, FoundConfig, FoundParameters, fit_threshold
+from pjepa.encoder.segments.rule import SegmentRule
+from pjepa.patches.backbone import Backbone, BackboneFacts, load_backbone
+from pjepa.patches.config import PatchesConfig
+from pjepa.patches.store import PatchInfo
+from pjepa.pooler.models import Pooler, load_pooler
+from pjepa.probes.base.registry import load_probe
+from pjepa.probes.base.temporal import TrainedProbe
+from pjepa.probes.linear.probe import LinearProbe
+from pjepa.probes.shared.cell.skipped import skipped_reason
+from pjepa.questions.outlook import Outlook
+from pjepa.select.familiar import Familiar, read_familiar
 from pjepa.streams.store import read_stream
-from pjepa.takes.manifest import Classes, read_classes
+from pjepa.ui.device import checked_device
+from pjepa.ui.errors import InputError
+from pjepa.video.index import MAX_GAP_S
+from pjepa.video.reader import ReaderName
 
 SHORT_S = 2.0  # seconds of a live window by default, where training had longer ones
 Choice = Literal["auto", "found", "fixed"]
@@ -39,7 +44,7 @@ SEEN = {"raw": False, "pjepa": True}  # representation: does it need the encoder
 
 @dataclass(frozen=True)
 class Stack:
-    """What turns a video into features; `notes` say where new videos differ from training."""
+    """Models that turn a video into features; `notes` list differences from training."""
 
     pooler: Pooler
     patches: PatchesConfig
@@ -51,17 +56,19 @@ class Stack:
 
 @dataclass(frozen=True)
 class Models(Stack):
-    """What turns frames into labels."""
+    """Models that turn frames into labels."""
 
     backbone: Backbone
     probe: LinearProbe | TrainedProbe
     classes: Classes
     folders: tuple[Path, Path]  # of pooler and probe
+    familiar: Familiar | None = None  # what training tokens are like
+    outlook: Outlook | None = None  # next step, progress and surprise, where the run has them
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """How the models are to be used."""
+    """How the models should be used."""
 
     model: Path = Path("models")
     cell: Path = Path("results/probe/attentive-pjepa")
@@ -72,10 +79,13 @@ class Wanted:
     training: Path = Path("data/tokens/stream.parquet")  # measures found segments
     takes: Path = Path("data/takes/takes.parquet")
     device: str = "cpu"
+    reader: ReaderName = "auto"
+    max_gap_s: float = MAX_GAP_S
+    questions: Path = Path("results/questions")  # of `pjepa questions`, if it was run
 
 
 def load_models(wanted: Wanted) -> Models:
-    """Loads backbone, pooler, encoder and probe, and checks that they fit."""
+    """Load backbone, pooler, encoder and probe, and check that they fit together."""
     _check_cell(wanted.cell)
     with _readable(wanted.cell):
         return _loaded(wanted)
@@ -83,7 +93,7 @@ def load_models(wanted: Wanted) -> Models:
 
 @contextmanager
 def _readable(folder: Path) -> Iterator[None]:
-    """Weights below the folder that are damaged end in one line."""
+    """Turn errors of damaged weights in the folder into a one-line InputError."""
     try:
         yield
     except SafetensorError as error:
@@ -94,6 +104,7 @@ def _readable(folder: Path) -> Iterator[None]:
 
 def _loaded(wanted: Wanted) -> Models:
     probe = load_probe(wanted.cell / "model")
+    assert isinstance(probe, LinearProbe | TrainedProbe)
     classes = read_classes(wanted.cell / "model" / "classes.json")
     told = len(probe.bias) if isinstance(probe, LinearProbe) else probe.task.classes
     if len(classes.names) != told:
@@ -112,11 +123,17 @@ def _loaded(wanted: Wanted) -> Models:
     backbone = load_backbone(stack.patches)
     check_weights(backbone.facts, stack.pooler.facts.patches)
     folders = (wanted.model / "pooler", wanted.cell / "model")
-    return Models(**vars(stack), backbone=backbone, probe=probe, classes=classes, folders=folders)
+    known, outlook = read_familiar(wanted.model / "pjepa"), None
+    if stack.encoder is not None:
+        outlook = Outlook.load(stack.encoder, wanted.model / "pjepa", wanted.questions)
+    return Models(
+        **vars(stack), backbone=backbone, probe=probe, classes=classes, folders=folders,
+        familiar=known, outlook=outlook,
+    )  # fmt: skip
 
 
 def load_stack(wanted: Wanted, representation: str, by_segment: bool = False) -> Stack:
-    """Loads pooler and encoder, and settles windows and segments of new videos.
+    """Load pooler and encoder, and choose windows and segments for new videos.
 
     `by_segment`: what comes after needs segments too.
     """
@@ -137,6 +154,11 @@ def load_stack(wanted: Wanted, representation: str, by_segment: bool = False) ->
 
 
 def _check_cell(cell: Path) -> None:
+    if why := skipped_reason(cell):
+        raise InputError(
+            f"{cell}: {why}; label some takes, then `pjepa data scan` and `dvc repro` "
+            "(`pjepa extract --model` writes features without labels)"
+        )
     if not (cell / "model").is_dir():
         others = sorted(found.parent.name for found in cell.parent.glob("*/model"))
         usable = [name for name in others if name.partition("-")[2] in SEEN]
@@ -157,7 +179,7 @@ def _check_probe(wanted: Wanted, stack: Stack, probe: LinearProbe | TrainedProbe
 
 
 def check_weights(found: BackboneFacts, trained: PatchInfo) -> None:
-    """The backbone must be the one that the pooler was made with."""
+    """Raise if the backbone is not the one the pooler was trained with."""
     if found.weights_id != trained.weights_id:
         raise InputError(
             f"{trained.backbone}: the pooler was made with weights {trained.weights_id}, found "
@@ -168,10 +190,11 @@ def check_weights(found: BackboneFacts, trained: PatchInfo) -> None:
 def live_windows(
     info: PatchInfo, pooled: int, wanted: Wanted
 ) -> tuple[PatchesConfig, int, tuple[str, ...]]:
-    """Settings of the backbone's windows, steps pooled together, and what differs."""
+    """Return window settings, steps pooled together, and notes on differences."""
     names = set(PatchesConfig.model_fields) & set(vars(info))
     trained = PatchesConfig(**{name: getattr(info, name) for name in names})
-    trained = trained.model_copy(update={"window_scope": "take", "device": wanted.device})
+    here = {"device": wanted.device, "reader": wanted.reader, "max_gap_s": wanted.max_gap_s}
+    trained = trained.model_copy(update={"window_scope": "take", **here})
     notes = []
     if info.window_scope == "segment":
         notes.append("windows run over the video; in training they stopped at annotated segments")
@@ -195,7 +218,7 @@ def live_windows(
 def live_rule(
     encoder: ProcedureEncoder | None, by_segment: bool, wanted: Wanted
 ) -> tuple[SegmentRule, tuple[str, ...]]:
-    """Where segments end, and what has to be said about it."""
+    """Return the segment rule, and notes on how it differs from training."""
     config = None if encoder is None else encoder.config
     needed = by_segment or (config is not None and config.uses_segments)
     block = wanted.tokens or (32 if config is None else config.block)
@@ -212,13 +235,13 @@ def live_rule(
     about = f"fixed ones of {block}" if kind == "fixed" else "ones found by change"
     trained = encoder.config.segments
     return rule, (
-        f"the encoder was trained on {trained} segments; {about} stand in for them, so results "
+        f"the encoder was trained on {trained} segments; {about} replace them, so results "
         f"can be worse than the report's (pjepa.segments={kind} trains on what is used here)",
     )
 
 
 def _found(encoder: ProcedureEncoder | None, wanted: Wanted) -> SegmentRule:
-    """Found segments with a threshold measured on the training tokens; no label is read."""
+    """Return the rule of found segments; no label is read to measure its threshold."""
     if not wanted.training.exists():
         raise InputError(
             f"{wanted.training}: needed to measure where segments change; give --training, or "
@@ -239,7 +262,7 @@ def _found(encoder: ProcedureEncoder | None, wanted: Wanted) -> SegmentRule:
 
 
 def _training_tokens(wanted: Wanted) -> Sequence[np.ndarray]:
-    """Tokens of training takes, about as many as a threshold needs."""
+    """Return the tokens of training takes, about as many as a threshold needs."""
     stream = read_stream(wanted.training)
     takes = list(stream.takes)
     if wanted.takes.exists():

@@ -1,7 +1,7 @@
-"""Bytes of a pipe, taken as they arrive, so that a camera never waits for models to load.
+"""Bytes of a pipe, read as they arrive, so that a camera never waits for models to load.
 
-Light to import: a pipe is opened before anything slow. What waits here has an age, so latencies
-count from the arrival of the bytes and not from when somebody found time to decode them.
+Light to import: a pipe is opened before anything slow. Waiting bytes keep their arrival time, so
+latencies count from there and not from when they were decoded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ POLL_S = 0.1
 
 
 class Pipe:
-    """Standard input as a file that PyAV can read; `arrived` is the age of what was read last."""
+    """Standard input as a file that PyAV can read; `arrived` is when its last bytes came."""
 
     def __init__(self, descriptor: int = 0, limit: int = LIMIT) -> None:
         self.descriptor, self.limit = descriptor, limit
@@ -31,11 +31,11 @@ class Pipe:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a file after all (`< take.ts`), which can wait."""
+        """Return whether standard input is a regular file (`< take.ts`), which can wait."""
         return stat.S_ISREG(os.fstat(self.descriptor).st_mode)
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes that came together; none at the end, or when closed."""
+        """Return at most `size` bytes that arrived together; empty at the end or when closed."""
         with self._changed:
             while not self._chunks and not self._ended and not self._closed:
                 self._changed.wait(POLL_S)
@@ -49,15 +49,15 @@ class Pipe:
             return chunk[:size]
 
     def close(self) -> None:
-        """Nobody reads any more; safe inside a signal handler."""
+        """Stop reading; safe inside a signal handler."""
         self._closed = True
 
     def _fill(self) -> None:
-        """The thread that takes bytes from the pipe."""
+        """Read bytes from the pipe (runs in its own thread)."""
         while not self._closed:
             try:
                 chunk = os.read(self.descriptor, CHUNK)
-            except OSError:  # no such descriptor: as good as an empty pipe
+            except OSError:  # no such descriptor: treat it as an empty pipe
                 chunk = b""
             with self._changed:
                 self._chunks.append((time.monotonic(), chunk))

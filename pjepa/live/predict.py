@@ -1,22 +1,37 @@
-"""Labels for whole videos that nobody annotated: the same stack, offline.
+"""Labels for whole unannotated videos: the same stack, offline.
 
-Unlike a stream this takes any encoder and any probe, also those that see the whole take.
+Unlike a stream this works with any encoder and probe, also those that see the whole take.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pjepa.backbones.encode import (
+from pjepa.core.files import atomic_file, content_sha256, file_sha256, fingerprint
+from pjepa.core.runs import label_spans, runs
+from pjepa.core.tables import Classes
+from pjepa.core.text import natural, sheet_cell
+from pjepa.core.time_grid import cut_steps, token_count
+from pjepa.live.features import represented
+from pjepa.live.formats import Labelled, Step, write_config, write_format
+from pjepa.live.models import Models
+from pjepa.live.offline.folder import begin_folder, finish, finished, is_ours, notes
+from pjepa.live.offline.steps import AS_SCORED, Cleaning, cleaned_labels
+from pjepa.live.targets import check_new_folder
+from pjepa.nn.prefetch import Prefetch, StalledError
+from pjepa.patches.encode import (
     PATIENCE_S,
     Batch,
     Job,
@@ -24,102 +39,238 @@ from pjepa.backbones.encode import (
     encoded_batch,
     patch_info,
 )
-from pjepa.errors import InputError
-from pjepa.live.features import represented
-from pjepa.live.formats import Labelled, Step, write_format
-from pjepa.live.models import Models
-from pjepa.live.targets import check_new_folder
-from pjepa.prefetch import Prefetch, StalledError
-from pjepa.probes.spans import label_spans
-from pjepa.progress import Meter
-from pjepa.report.timelines import Strip, draw_strips
-from pjepa.takes.manifest import Classes
-from pjepa.video.index import frame_index
-from pjepa.video.sampling import token_count
-from pjepa.work import whole_folder
+from pjepa.questions.live import OutlookRow, write_outlook
+from pjepa.questions.outlook import of_step
+from pjepa.report.figures.timelines import Strip, draw_strips
+from pjepa.ui.errors import InputError
+from pjepa.ui.progress import Meter
+from pjepa.video.index import VideoInfo, frame_index
+
+TABLE, SCORES = "segments.csv", "scores"  # of all videos, and the folder of each one's tokens
+OUTLOOK = "outlook"  # the folder of each one's next steps, progress and surprise
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """One video's tokens: times [T] and class probabilities [T, C]; `fps` is the video's."""
+    """One video's tokens: times [T], class probabilities [T, C], labels [T]; `fps` is its own."""
 
     video: str
     fps: float
     step_s: float
     times_s: np.ndarray
     scores: np.ndarray
+    labels: np.ndarray
+    cuts: tuple[int, ...] = ()  # tokens before which the time stamps jump
+    distance: float | None = None  # from the training tokens
+    outlook: np.ndarray | None = None  # rows of `pjepa.questions.outlook` [T, 4]
 
-    def labelled(self, classes: Classes) -> Labelled:
-        """Runs of the most likely class, with the mean of its probability."""
-        labels = self.scores.argmax(axis=1)
-        best = self.scores.max(axis=1)
-        spans = label_spans(labels, self.times_s, self.step_s)
-        columns = (spans.begin_s, spans.until_s, spans.labels, spans.first, spans.end)
+    def labelled(self, classes: Classes, model: str = "pjepa") -> Labelled:
+        """Return the runs of equal labels, with the mean of their probability."""
+        own = self.label_scores()
         steps = [
-            Step(float(start), float(end), classes.names[label], float(best[first:stop].mean()))
-            for start, end, label, first, stop in zip(*columns, strict=True)
+            Step(float(start), float(end), classes.names[label], float(own[first:stop].mean()))
+            for start, end, label, first, stop in self._runs()
         ]
-        return Labelled(self.video, self.fps, steps)
+        return Labelled(self.video, self.fps, steps, model)
+
+    def outlooks(self, classes: Classes) -> Iterator[OutlookRow]:
+        """Yield the outlook of every step."""
+        assert self.outlook is not None
+        for start, end, label, first, stop in self._runs():
+            told = of_step(self.outlook[first:stop]).row(classes.names)
+            yield self.video, float(start), float(end), classes.names[label], told
+
+    def _runs(self) -> Iterator[tuple[float, float, int, int, int]]:
+        """Yield begin, end, label, first token and the one after the last of every step."""
+        names = self.scores.shape[1]
+        parts = np.searchsorted(np.array(self.cuts), np.arange(len(self.labels)), side="right")
+        spans = label_spans(self.labels + names * parts, self.times_s, self.step_s)
+        columns = (spans.begin_s, spans.until_s, spans.labels % names, spans.first, spans.end)
+        return zip(*columns, strict=True)
+
+    def label_scores(self) -> np.ndarray:
+        """Return the probability [T] of every token's label."""
+        return np.take_along_axis(self.scores, self.labels[:, None], axis=1)[:, 0]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the videos, by name."""
+
+    notes: Mapping[str, Mapping[str, Any]]  # of those that are done
+    failed: Mapping[str, str]  # why the others are not
+    resumed: int  # done by an earlier run
+
+    @property
+    def steps(self) -> int:
+        return sum(len(note["steps"]) for note in self.notes.values())
 
 
 def predict_videos(
-    models: Models, videos: Sequence[Path], out: Path, formats: Sequence[str] = ()
-) -> list[Predicted]:
-    """Writes segments.csv, scores.parquet, a timeline and other formats for every video."""
-    check_new_folder(out)
-    stems = video_stems(videos)
-    with whole_folder(out) as folder:
-        found = []
-        for video in videos:
-            found.append(predicted(models, video))
-            labelled = found[-1].labelled(models.classes)
-            stem = stems[video]
-            draw_timeline(found[-1], models.classes, folder / f"{stem}.png")
-            for name in formats:
-                write_format(name, labelled, folder, stem)
-        write_segments(folder / "segments.csv", [x.labelled(models.classes) for x in found])
-        write_scores(folder / "scores.parquet", found, models.classes)
-    return found
+    models: Models,
+    videos: Mapping[str, Path],
+    out: Path,
+    formats: Sequence[str] = (),
+    cleaning: Cleaning = AS_SCORED,
+) -> Outcome:
+    """Write the steps of every video as it is done; one that cannot be read stops no other.
+
+    A name of `videos` is that of the video's files, below `out`.
+    """
+    version = opened_folder(models, out, formats, cleaning)
+    known = notes(out)
+    done: dict[str, dict[str, Any]] = {}
+    failed, resumed = {}, 0
+    for name, video in videos.items():
+        try:
+            digest = video_digest(video)
+            if note := finished(out, name, digest):
+                done[name], resumed = note, resumed + 1
+                continue
+            found = predicted(models, video, file_name(name, video), cleaning)
+        except (InputError, OSError) as error:  # of this video: errors of writing end the run
+            failed[name] = str(error)
+            continue
+        write_video(found, models.classes, version, out, name, formats)
+        done[name] = known[name] = video_note(found, models.classes, digest)
+        finish(out, name, done[name])
+        write_segments(out / TABLE, noted_steps(known.values()))
+    if resumed:  # it may have ended before the table was whole
+        write_segments(out / TABLE, noted_steps(known.values()))
+    return Outcome(done, failed, resumed)
 
 
-def video_stems(videos: Sequence[Path]) -> dict[Path, str]:
-    """A file name for each video's outputs; two of one name are refused."""
-    stems = {video: video.stem for video in videos}
-    twice = [stem for stem in stems.values() if list(stems.values()).count(stem) > 1]
-    if twice or len(stems) < len(videos):
-        raise InputError(
-            f"several videos are called {twice[0] if twice else videos[0].stem}; run them one by "
-            "one into folders of their own"
-        )
-    return stems
+def opened_folder(models: Models, out: Path, formats: Sequence[str], cleaning: Cleaning) -> str:
+    """Begin or reopen the folder to write; return the version of the models."""
+    if not is_ours(out):
+        check_new_folder(out)
+    version = model_version(models)
+    begin_folder(out, made_by(models, version, formats, cleaning))
+    check_table(out)
+    if "labelstudio" in formats:
+        write_config(out, models.classes.names)
+    return version
 
 
-def predicted(models: Models, video: Path) -> Predicted:
-    """Class probabilities of one video's tokens."""
-    tokens, fps = video_tokens(models, video)
-    rate = models.patches.tokens_fps * models.pooler.facts.per_step
-    features, segments = represented(models, tokens, video.name)
+def video_digest(video: Path) -> str:
+    """Return the content hash of a video, which tells whether it was replaced."""
+    if not video.is_file():
+        raise InputError(f"{video}: no such video")
+    return file_sha256(video)
+
+
+def made_by(
+    models: Models, version: str, formats: Sequence[str], cleaning: Cleaning
+) -> dict[str, Any]:
+    """Return what the files of a folder depend on besides the videos."""
+    rule = models.rule
+    tokens = rule.block if rule.found is None else rule.found.config.tokens
+    settings = {"segments": f"{rule.kind} {tokens}", "formats": sorted(formats)}
+    return {"model": version, **settings, **vars(cleaning)}
+
+
+def file_name(name: str, video: Path) -> str:
+    """Return the video's own name, with its folders; `name` has its suffix if it is needed."""
+    return name if name.endswith(video.suffix) else f"{name}{video.suffix}"
+
+
+def video_note(found: Predicted, classes: Classes, digest: str) -> dict[str, Any]:
+    """Return what is noted of a finished video: enough for the table of all."""
+    labelled = found.labelled(classes)
+    steps = [[step.start, step.end, step.label, step.score] for step in labelled.steps]
+    told = {"video": found.video, "fps": found.fps, "distance": found.distance}
+    return {**told, "steps": steps, "sha256": digest}
+
+
+def noted_steps(found: Iterable[Mapping[str, Any]]) -> list[Labelled]:
+    """Return the steps of finished videos, sorted by name."""
+    return [
+        Labelled(note["video"], note["fps"], [Step(*step) for step in note["steps"]])
+        for note in sorted(found, key=lambda note: natural(note["video"]))
+    ]
+
+
+def check_table(out: Path) -> None:
+    """Raise if the table of an earlier run holds rows that it did not write."""
+    table = out / TABLE
+    if not table.exists():
+        return
+    with TemporaryDirectory() as place:
+        write_segments(Path(place) / TABLE, noted_steps(notes(out).values()))
+        written = set((Path(place) / TABLE).read_text(encoding="utf-8").splitlines())
+    if not written.issuperset(table.read_text(encoding="utf-8").splitlines()):
+        raise InputError(f"{table}: was changed by hand and would be lost; name a new folder")
+
+
+def write_video(
+    found: Predicted,
+    classes: Classes,
+    version: str,
+    out: Path,
+    name: str,
+    formats: Sequence[str],
+) -> None:
+    """Write the files of one video: scores, a timeline and other formats."""
+    (out / name).parent.mkdir(parents=True, exist_ok=True)
+    draw_timeline(found, classes, out / f"{name}.png")
+    for kind in formats:
+        write_format(kind, found.labelled(classes, version), out, name)
+    write_scores(out / SCORES / f"{name}.parquet", found, classes)
+    if found.outlook is not None:
+        write_outlook(out / OUTLOOK / f"{name}.csv", list(found.outlooks(classes)))
+
+
+def model_version(models: Models) -> str:
+    """Return the probe's cell and a hash of the weights, which identify predictions later."""
+    pooler, probe = models.folders
+    used = [pooler, probe, *([pooler.parent / "pjepa"] if models.encoder is not None else [])]
+    used += [] if models.outlook is None else models.outlook.folders
+    return f"{probe.resolve().parent.name} {fingerprint([content_sha256(part) for part in used])}"
+
+
+def predicted(
+    models: Models, video: Path, name: str = "", cleaning: Cleaning = AS_SCORED
+) -> Predicted:
+    """Return the class probabilities and labels of one video's tokens."""
+    info = frame_index(video, models.patches.max_gap_s).info
+    per_step = models.pooler.facts.per_step
+    cuts = cut_steps([jump.time_s for jump in info.jumps], models.patches.tokens_fps)
+    tokens = video_tokens(models, video, info, cuts)
+    rate = models.patches.tokens_fps * per_step
+    token_cuts = tuple(cut * per_step for cut in cuts)
+    features, segments = represented(models, tokens, video.name, token_cuts)
     scores = models.probe.predict(features, segments)
-    return Predicted(video.name, fps, 1 / rate, np.arange(len(tokens)) / rate, scores)
+    labels = cleaned_labels(scores, 1 / rate, cleaning, token_cuts)
+    times = np.arange(len(tokens)) / rate
+    apart, rows = None if models.familiar is None else models.familiar.distance(tokens), None
+    if models.outlook is not None:
+        rows = models.outlook.whole(tokens, features, runs(segments)[1].tolist(), 1 / rate)
+    return Predicted(
+        name or video.name, info.fps, 1 / rate, times, scores, labels, token_cuts, apart, rows
+    )
 
 
-def video_tokens(models: Models, video: Path) -> tuple[np.ndarray, float]:
-    """Tokens [T, D] of a video file, pooled as windows arrive, and its frame rate."""
-    info = frame_index(video).info
+def video_tokens(
+    models: Models, video: Path, info: VideoInfo, cuts: Sequence[int] = ()
+) -> np.ndarray:
+    """Return tokens [T, D] of a video file, pooled as windows arrive.
+
+    No window reaches across a cut.
+    """
     job = Job(video.name, str(video), video, info.duration_s, None, video)  # nothing is written
     patches = patch_info(models.patches, models.backbone.facts)
     batches = decoded_batches(job, models.backbone, models.patches, patches)
     steps = token_count(info.duration_s, models.patches.tokens_fps)
     try:
         with Meter(video.name, steps, "step") as meter, Prefetch(batches, 1, PATIENCE_S) as ready:
-            found = list(_pooled(models, _encoded(models, iter(ready), meter)))
+            found = list(_pooled(models, _encoded(models, iter(ready), meter), cuts))
     except StalledError:
         raise InputError(f"{video}: the decoder hangs; re-encode this video") from None
-    return np.concatenate(found), info.fps
+    return np.concatenate(found)
 
 
 def _encoded(models: Models, batches: Iterator[Batch], meter: Meter) -> Iterator[np.ndarray]:
-    """Patches [cells, width] of every step in order."""
+    """Yield the patches [cells, width] of every step in order."""
     for batch in batches:
         features = encoded_batch(models.backbone, batch.video, models.patches).array()
         for window, steps in zip(batch.windows, features, strict=True):
@@ -127,51 +278,50 @@ def _encoded(models: Models, batches: Iterator[Batch], meter: Meter) -> Iterator
             meter.advance(window.tokens)
 
 
-def _pooled(models: Models, steps: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """Tokens of whole pooler windows; the last one may be shorter."""
-    while waiting := list(islice(steps, models.pooled)):
+def _pooled(
+    models: Models, steps: Iterator[np.ndarray], cuts: Sequence[int]
+) -> Iterator[np.ndarray]:
+    """Yield tokens of whole pooler windows.
+
+    The last one of the take or before a cut may be shorter.
+    """
+    done, ahead = 0, [*cuts, sys.maxsize]
+    while waiting := list(islice(steps, min(models.pooled, ahead[0] - done))):
         yield models.pooler.window_tokens(np.stack(waiting))
+        done += len(waiting)
+        ahead = ahead[done == ahead[0] :]
 
 
 def write_segments(path: Path, found: Sequence[Labelled]) -> None:
-    """One row per step, as the `folder` source reads it; the score is ours alone."""
-    with path.open("w", newline="", encoding="utf-8") as file:
+    """Write one row per step in the format of the `folder` source, plus a score."""
+    with atomic_file(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         sheet = csv.writer(file, lineterminator="\n")
         sheet.writerow(["video", "start", "end", "label", "score"])
         for labelled in found:
             for step in labelled.steps:
                 times = f"{step.start:.3f}", f"{step.end:.3f}"
-                sheet.writerow([labelled.video, *times, step.label, f"{step.score:.4f}"])
+                video, label = sheet_cell(labelled.video), sheet_cell(step.label)
+                sheet.writerow([video, *times, label, f"{step.score:.4f}"])
 
 
-def write_scores(path: Path, found: Sequence[Predicted], classes: Classes) -> None:
-    """One row per token: its probability of every class, in the order of `classes`."""
+def write_scores(path: Path, found: Predicted, classes: Classes) -> None:
+    """Write one row per token: its probability of every class, in the order of `classes`."""
     count = len(classes.names)
     about = json.dumps({"names": list(classes.names), "background": classes.background})
-    schema = pa.schema(
-        [
-            ("video", pa.string()),
-            ("time_s", pa.float64()),
-            ("prediction", pa.int32()),
-            ("score", pa.float32()),
-            ("scores", pa.list_(pa.float32(), count)),
-        ],
-        metadata={b"classes": about.encode()},
-    )
-    with pq.ParquetWriter(path, schema) as table:
-        for one in found:
-            flat = pa.array(one.scores.astype(np.float32).ravel(), pa.float32())
-            columns = [
-                pa.array([one.video] * len(one.times_s), pa.string()),
-                pa.array(one.times_s, pa.float64()),
-                pa.array(one.scores.argmax(axis=1).astype(np.int32)),
-                pa.array(one.scores.max(axis=1).astype(np.float32)),
-                pa.FixedSizeListArray.from_arrays(flat, count),
-            ]
-            table.write_table(pa.Table.from_arrays(columns, schema=schema))
+    flat = pa.array(found.scores.astype(np.float32).ravel(), pa.float32())
+    columns = {
+        "video": pa.array([found.video] * len(found.times_s), pa.string()),
+        "time_s": pa.array(found.times_s, pa.float64()),
+        "prediction": pa.array(found.labels.astype(np.int32)),
+        "score": pa.array(found.label_scores().astype(np.float32)),
+        "scores": pa.FixedSizeListArray.from_arrays(flat, count),
+    }
+    table = pa.table(columns).replace_schema_metadata({b"classes": about.encode()})
+    with atomic_file(path) as partial:
+        pq.write_table(table, partial)
 
 
 def draw_timeline(found: Predicted, classes: Classes, path: Path) -> None:
-    """The predicted steps of one video as a coloured strip."""
-    strip = Strip("prediction", found.scores.argmax(axis=1))
+    """Draw the predicted steps of one video as a coloured strip."""
+    strip = Strip("prediction", found.labels)
     draw_strips([strip], found.times_s, found.step_s, classes, " ".join(found.video.split()), path)

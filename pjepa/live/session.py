@@ -1,4 +1,4 @@
-"""One live session: a source in, decided steps out, until it ends, stalls or is interrupted."""
+"""A live session: from a source to decided steps, until it ends, stalls or is interrupted."""
 
 from __future__ import annotations
 
@@ -18,20 +18,32 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pjepa.errors import InputError
-from pjepa.live.labels import Decided, LabelStream, Runs
+from pjepa.core.files import content_sha256
+from pjepa.live.labels import Decided, LabelStream, StepRuns
 from pjepa.live.models import Models
 from pjepa.live.pipe import PIPE, STDOUT, Pipe
 from pjepa.live.source import Hop, Source
 from pjepa.live.tokens import Tokens, TokenStream
 from pjepa.live.view import Shown, View
-from pjepa.state import TENSORS, State, load_state, numbers, part, save_state, under
-from pjepa.work import content_sha256
+from pjepa.nn.state import (
+    State,
+    has_state,
+    load_state,
+    numbers,
+    part,
+    remove_state,
+    save_state,
+    under,
+)
+from pjepa.patches.identity import open_take
+from pjepa.questions.live import OutlookStream
+from pjepa.ui.errors import InputError
+from pjepa.video.timeline import Jump
 
-SAVE_S = 5.0  # between two saved states, or
+SAVE_S = 5.0  # seconds between two saved states, or
 SAVE_SHARE = 0.05  # of the time, where a long history takes long to write
 LATENCIES = 100_000  # newest tokens that the summary's percentiles are about
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; what services are stopped with
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; the signal that stops services
 
 
 @dataclass(frozen=True)
@@ -55,14 +67,18 @@ class Session:
         self.models, self.name, self.options = models, name, options
         self.labels = LabelStream(models.encoder, models.probe, models.rule, options.horizon)
         rate = models.patches.tokens_fps * models.pooler.facts.per_step
-        self.runs, self.step_s = Runs(1 / rate), 1 / rate
+        self.runs, self.step_s = StepRuns(1 / rate), 1 / rate
         self.times = np.zeros(0)  # of tokens without a final label
+        self.ahead = OutlookStream(
+            models.outlook, self.labels.encoder, models.classes.names, self.step_s
+        )
         self.next_step, self.written = 0, 0  # steps that became tokens; bytes of the JSON lines
+        self.jumps = 0  # of the time stamps, since the start or the restart
         kinds = ("algorithmic", "compute")
         self.latencies = {kind: deque[float](maxlen=LATENCIES) for kind in kinds}
         lines = str(options.jsonl) != STDOUT  # of text; one kind of line there is enough
         self.view, self.shown, self.next_save = View(options.quiet, lines), Shown(), 0.0
-        if options.state is not None and (options.state / TENSORS).is_file():
+        if options.state is not None and has_state(options.state):
             self._restore(options.state)
         self.tokens = TokenStream(
             models.backbone, models.pooler, models.patches, models.pooled, self.next_step
@@ -70,18 +86,20 @@ class Session:
         self.source = self._source(pipe)
 
     def _source(self, pipe: Pipe | None) -> Source:
-        """The source; a file goes on where the saved state ends, with the frames before it."""
+        """Open the source; a file resumes where the saved state ends, with the frames before it."""
         grid, done = self.tokens.grid, self.next_step
         hop, piped = grid.hop, self.name == PIPE
         context = self.models.patches.steps - hop
         start = 0 if piped else max(0, done - context) // hop * hop
+        config = self.models.patches
         return Source(
             self.name, grid, self.models.backbone.prepared, self.options.live,
             self.options.stall_s, start, done if piped else 0, pipe,
+            None if piped else open_take(Path(self.name), config), config.max_gap_s,
         )  # fmt: skip
 
     def run(self) -> dict[str, Any]:
-        """Runs to the end and returns a summary (JSON values)."""
+        """Run to the end and return a summary (JSON values)."""
         started = time.monotonic()
         with self.view, _lines(self.options.jsonl, self.written) as out, _interrupt(self.source):
             if out is not None and out is not sys.stdout.buffer:
@@ -91,6 +109,8 @@ class Session:
             for hop in self.source.hops():
                 taken = time.monotonic()
                 arrived = hop.arrived if self.options.live else taken
+                if hop.jump is not None and hop.start >= self.next_step:
+                    self._break(hop, hop.jump, arrived, out)
                 for tokens in self.tokens.push(hop):
                     self._tell(self.labels.push(tokens.features), tokens, arrived, out)
                 self._show(hop, started)
@@ -101,19 +121,32 @@ class Session:
     def _tell(
         self, probabilities: np.ndarray, tokens: Tokens, arrived: float, out: BinaryIO | None
     ) -> None:
-        """Writes the steps that these final tokens decide."""
+        """Write the steps that these final tokens decide."""
         self.times = np.concatenate([self.times, tokens.times_s])
         self.next_step = int(tokens.times_s[-1] * self.models.patches.tokens_fps + 1e-6) + 1
+        self.shown.time_s = tokens.until_s
+        self._decide(probabilities, arrived, out)
+
+    def _decide(self, probabilities: np.ndarray, arrived: float, out: BinaryIO | None) -> None:
+        """Write the steps that the oldest waiting tokens decide, now that they are final."""
         final, self.times = self.times[: len(probabilities)], self.times[len(probabilities) :]
-        compute = time.monotonic() - arrived
+        compute, until_s = time.monotonic() - arrived, self.shown.time_s
+        self.ahead.see(self.labels.newest)
         for moment, row in zip(final.tolist(), probabilities, strict=True):
-            self.latencies["algorithmic"].append(tokens.until_s - moment)
+            self.latencies["algorithmic"].append(until_s - moment)
             self.latencies["compute"].append(compute)
             best = int(row.argmax())
-            self._write(
-                self.runs.push(moment, best, float(row[best])), tokens.until_s, arrived, out
-            )
-        self.shown.time_s = tokens.until_s
+            self._write(self.runs.push(moment, best, float(row[best])), until_s, arrived, out)
+            self.ahead.token()
+
+    def _break(self, hop: Hop, jump: Jump, arrived: float, out: BinaryIO | None) -> None:
+        """Handle a jump in time before this hop: no window, segment or step crosses it."""
+        self.view.note(f"{jump}: a new recording begins there")
+        self.jumps += 1
+        for tokens in self.tokens.finish():
+            self._tell(self.labels.push(tokens.features), tokens, arrived, out)
+        self._decide(self.labels.begin_recording(), arrived, out)
+        self.runs.cuts.append(hop.start / self.models.patches.tokens_fps)
 
     def _write(
         self,
@@ -127,7 +160,8 @@ class Session:
         start, end, label, score = run
         wait, compute = max(0.0, until_s - end), time.monotonic() - arrived
         name = self.models.classes.names[label]
-        step = Decided(start, end, name, score, wait + compute, wait, compute)
+        told = self.ahead.step()
+        step = Decided(start, end, name, score, wait + compute, wait, compute, told)
         if out is not None:
             self.written += out.write((json.dumps(step.row()) + "\n").encode())
             out.flush()
@@ -135,9 +169,9 @@ class Session:
         self.view.decided(step)
 
     def _finish(self, out: BinaryIO | None) -> None:
-        """The take is over: all that waited is labelled, and the last step ends.
+        """End the take: label all waiting tokens and end the last step.
 
-        A source that was cut short may go on after a restart, so its state is saved before.
+        A source that was cut short may resume after a restart, so its state is saved first.
         """
         ended = self.source.status == "ended"
         if not ended:
@@ -145,14 +179,17 @@ class Session:
         arrived = time.monotonic()
         for tokens in self.tokens.finish():
             self._tell(self.labels.push(tokens.features), tokens, arrived, out)
-        for moment, row in zip(self.times.tolist(), self.labels.finish(), strict=True):
+        last = self.labels.finish()
+        self.ahead.see(self.labels.newest)
+        for moment, row in zip(self.times.tolist(), last, strict=True):
             best = int(row.argmax())
             run = self.runs.push(moment, best, float(row[best]))
             self._write(run, self.shown.time_s, arrived, out)
+            self.ahead.token()
         self.times = self.times[:0]
         self._write(self.runs.finish(), self.shown.time_s, arrived, out)
         if ended and self.options.state is not None:  # nothing to go on with
-            (self.options.state / TENSORS).unlink(missing_ok=True)
+            remove_state(self.options.state)
 
     def _show(self, hop: Hop, started: float) -> None:
         shown, elapsed = self.shown, max(time.monotonic() - started, 1e-9)
@@ -163,7 +200,8 @@ class Session:
         shown.compute_s = time.monotonic() - hop.arrived if self.options.live else 0.0
         if self.latencies["compute"]:
             shown.compute_s = self.latencies["compute"][-1]
-        if self.view.live is not None:  # the present step is provisional: only for the eye
+        shown.outlook = self.ahead.now()
+        if self.view.live is not None:  # the current step is provisional: it is only displayed
             waiting = self.labels.peek() if self.labels.waiting else np.zeros((0, 1))
             if len(waiting):
                 best = int(waiting[-1].argmax())
@@ -183,6 +221,8 @@ class Session:
             "speed": self.source.frames / self.source.grid.fps / max(seconds, 1e-9),
             "frames": self.source.frames,
             "dropped": self.source.dropped,
+            "damaged": self.source.damaged,
+            "jumps": self.jumps,
             "spent_s": {**self.tokens.spent, **self.labels.spent},
             "cache_bytes": self.labels.cache_bytes,
             "window_s": self.tokens.lookahead_s,
@@ -194,7 +234,7 @@ class Session:
         }
 
     def _about(self) -> dict[str, Any]:
-        """What a saved state belongs to."""
+        """Return the source, models and settings that a saved state belongs to."""
         models, encoder = self.models, self.labels.encoder
         return {
             "source": self.name,
@@ -207,11 +247,13 @@ class Session:
 
     @cached_property
     def _weights(self) -> list[str]:
-        """Hashes of pooler and probe; the encoder's stream has its own."""
-        return [content_sha256(folder) for folder in self.models.folders]
+        """Return hashes of pooler, probe and outlook; the encoder's stream stores its own."""
+        outlook = self.models.outlook
+        parts = [*self.models.folders, *(() if outlook is None else outlook.folders)]
+        return [content_sha256(part) for part in parts]
 
     def _save(self, out: BinaryIO | None, now: bool = False) -> None:
-        """Saves the state every few seconds, or now; the lines it counts are on disk then."""
+        """Save the state every few seconds, or now; the lines it counts are on disk first."""
         folder, started = self.options.state, time.monotonic()
         if folder is None or not (now or started >= self.next_save):
             return
@@ -222,10 +264,11 @@ class Session:
         self.next_save = saved + max(SAVE_S, (saved - started) / SAVE_SHARE)
 
     def state(self) -> State:
-        """Everything that later lines depend on."""
+        """Return everything that later lines depend on."""
         counts = numbers(self.next_step, self.written, self.shown.time_s)
         own: State = {"counts": counts, "times": numbers(*self.times.tolist())}
-        return own | under("labels", self.labels.state()) | under("runs", self.runs.state())
+        own |= under("labels", self.labels.state()) | under("runs", self.runs.state())
+        return own | under("ahead", self.ahead.state())
 
     def _restore(self, folder: Path) -> None:
         state, about = load_state(folder)
@@ -239,18 +282,19 @@ class Session:
         self.times = state["times"].numpy().copy()
         self.labels.restore(part("labels", state))
         self.runs.restore(part("runs", state))
-        self.view.note(f"goes on at {self.next_step / self.models.patches.tokens_fps:.2f} s")
+        self.ahead.restore(part("ahead", state))
+        self.view.note(f"resumes at {self.next_step / self.models.patches.tokens_fps:.2f} s")
 
 
 @contextmanager
 def _lines(path: Path | None, written: int) -> Iterator[BinaryIO | None]:
-    """The JSON lines; a continued session cuts off what came after its saved state."""
+    """Open the JSON lines; a resumed session truncates what came after its saved state."""
     if path is None or str(path) == STDOUT:
         yield None if path is None else sys.stdout.buffer
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("r+b" if path.exists() else "wb") as file:
-        kept = min(written, file.seek(0, os.SEEK_END))  # less if somebody took lines away
+        kept = min(written, file.seek(0, os.SEEK_END))  # less if lines were removed
         file.truncate(kept)
         file.seek(kept)
         yield file
@@ -258,7 +302,7 @@ def _lines(path: Path | None, written: int) -> Iterator[BinaryIO | None]:
 
 @contextmanager
 def _interrupt(source: Source) -> Iterator[None]:
-    """Ctrl-C stops the source, so that all output is completed; a second one ends at once."""
+    """Stop the source on Ctrl-C, so that all output is completed; exit at once on a second one."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
     def restore() -> None:
@@ -272,7 +316,7 @@ def _interrupt(source: Source) -> Iterator[None]:
     try:
         for number in SIGNALS:
             signal.signal(number, stop)
-    except ValueError:  # not the main thread: nobody presses Ctrl-C here
+    except ValueError:  # not the main thread: signals do not arrive here
         yield
         return
     try:

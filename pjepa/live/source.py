@@ -1,9 +1,10 @@
 """Frames of a file or a pipe on the token grid, decoded on a thread of their own.
 
-A file waits for whoever reads it: no frame is lost. A live source does not wait, so frames that
-nobody could take in time are dropped, oldest first, in whole hops, and counted; what came while
-models were loading is caught up with. Frames are those that the file reader would choose: the last
-one displayed at each time of the grid.
+A file waits for its reader: no frame is lost. A live source does not wait, so frames that were not
+taken in time are dropped, oldest first, in whole hops, and counted; the backlog from loading the
+models is worked off. Files use the same reader as all tools, and a pipe gives the same frames: the
+last one displayed at each time of the grid. Where time stamps jump, a hop ends, and the next one is
+marked.
 """
 
 from __future__ import annotations
@@ -13,16 +14,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import av
 import numpy as np
 from torch import Tensor
 
-from pjepa.errors import InputError
+from pjepa.core.time_grid import TIME_TOLERANCE, cut_steps, token_count
 from pjepa.live.pipe import PIPE, POLL_S, Pipe
-from pjepa.video.reader import Frames, Upright
-from pjepa.video.sampling import TIME_TOLERANCE, token_count
+from pjepa.ui.errors import InputError
+from pjepa.video.index import DECODE_ORDER, MAX_GAP_S
+from pjepa.video.reader import Reader, open_video
+from pjepa.video.timeline import Clock, Jump
+from pjepa.video.upright import Frames, Upright
 
 STREAMABLE = "pipe a container that is read from start to end, such as MPEG-TS"
 WAITING = 2  # hops that may wait between the two threads
@@ -37,11 +43,12 @@ class Hop:
     steps: int
     video: Tensor  # [3, steps * tubelet, crop, crop]
     arrived: float  # monotonic time at which its last frame came
+    jump: Jump | None = None  # of the time stamps before its first frame
 
 
 @dataclass(frozen=True)
 class Grid:
-    """`tubelet` frames to a step, `tokens_fps` steps a second, handed over `hop` at a time."""
+    """The grid: `tubelet` frames a step, `tokens_fps` steps a second, `hop` steps at a time."""
 
     tokens_fps: float
     tubelet: int
@@ -54,7 +61,7 @@ class Grid:
 
 @dataclass
 class Source:
-    """One running source: iterate over `hops()`; `status` says how it ended."""
+    """A running source: iterate over `hops()`; `status` tells how it ended."""
 
     name: str  # a file, or - for standard input
     grid: Grid
@@ -63,32 +70,39 @@ class Source:
     stall_s: float = 30.0
     start: int = 0  # steps before this one are skipped (a file), or
     shift: int = 0  # counted as done already (a pipe that continues)
-    pipe: Pipe | None = None  # of the name -; opened here if nobody did before
+    pipe: Pipe | None = None  # of the name -; opened here unless given
+    video: Reader | None = None  # of another name; opened here unless given
+    max_gap_s: float = MAX_GAP_S  # stamps of a pipe that are further apart jump
     frames: int = field(default=0, init=False)  # shown to the backbone, and
     dropped: int = field(default=0, init=False)  # not shown for lack of time
+    damaged: int = field(default=0, init=False)  # packets of a pipe that gave no frame
     duration_s: float | None = field(default=None, init=False)  # of a file that says so
     status: str = field(default="running", init=False)
 
     def __post_init__(self) -> None:
         self._waiting: queue.Queue[Hop | None] = queue.Queue(WAITING)
         self._stop = threading.Event()
-        self._ready_at = self._decoded_at = time.monotonic()
+        self._ready_at, self._came = time.monotonic(), 0  # frames of a pipe, hops of a file
         if self.name == PIPE and self.pipe is None:
             self.pipe = Pipe()
-        self._container = _opened(self.name) if self.pipe is None else None
+        if self.pipe is None:
+            self.video = self.video or open_video(Path(self.name))
+            self.duration_s = self.video.info.duration_s
         self._thread = threading.Thread(target=self._run, name="decode", daemon=True)
-        if self._container is not None and self._container.duration:
-            self.duration_s = self._container.duration / av.time_base
 
     def hops(self) -> Iterator[Hop]:
-        """Hops in order until the source ends, stalls or `stop()` is called."""
-        self._ready_at = self._decoded_at = time.monotonic()
+        """Yield hops in order until the source ends, stalls or `stop()` is called.
+
+        A pause is counted in polls: a process that got no CPU for a while has seen no pause.
+        """
+        self._ready_at, seen, polls = time.monotonic(), 0, 0
         self._thread.start()
         while not self._stop.is_set():
             try:
                 hop = self._waiting.get(timeout=POLL_S)
             except queue.Empty:
-                if time.monotonic() - self._decoded_at > self.stall_s:
+                seen, polls = self._came, polls + 1 if seen == self._came else 0
+                if polls * POLL_S > self.stall_s:
                     self.status = f"stalled: no frame for {self.stall_s:g} s"
                     self.stop()
                 continue
@@ -96,22 +110,25 @@ class Source:
                 return
             self.frames += hop.steps * self.grid.tubelet
             yield hop
-            self._decoded_at = max(self._decoded_at, time.monotonic() if not self.live else 0.0)
+            polls = 0  # nor is a busy reader a pause
         if self.status == "running":
             self.status = "stopped"
 
     def stop(self) -> None:
-        """Ends the source; hops that wait are not taken."""
+        """Stop the source; waiting hops are discarded."""
         self._stop.set()
         if self.pipe is not None:
             self.pipe.close()
 
     def _run(self) -> None:
-        """The decoding thread."""
+        """Run the decoding thread."""
         try:
-            container = self._container or _opened(self.name, self.pipe)
-            with container:
-                self._decode(container)
+            if self.video is not None:
+                with self.video:
+                    self._read(self.video)
+            elif self.pipe is not None:
+                with _opened(self.pipe) as container:
+                    self._decode(container)
             status = "ended"
         except InputError as error:
             status = f"failed: {error}"
@@ -119,37 +136,75 @@ class Source:
             status = f"failed: {_reason(error)}"
             if self.pipe is not None and not self.frames:
                 status += f"; {STREAMABLE}"
+        except Exception as error:  # a fault of ours must not look like a pause of the source
+            status = f"failed: {type(error).__name__}: {error}"
         if not self._stop.is_set():
             self.status = status
         self._hand_over(None)
 
-    def _decode(self, container: Any) -> None:
-        stream = container.streams.video[0]
-        stream.thread_type = "SLICE"
-        clock = _Clock(float(stream.time_base or 0), float(stream.average_rate or 25))
-        cutter = _Cutter(
-            self.grid, self.prepare, self._arrived, self.start, self.shift, self._hand_over
-        )
-        shown: Any = None
-        for frame in container.decode(stream):
+    def _read(self, video: Reader) -> None:
+        """Read a file, starting with the hop that holds step `start`."""
+        grid, jumps = self.grid, video.info.jumps
+        steps = token_count(video.info.duration_s, grid.tokens_fps)
+        cuts = {cut_steps([jump.time_s], grid.tokens_fps)[0]: jump for jump in jumps}
+        edges = sorted({0, steps, *(cut for cut in cuts if cut < steps)})
+        hops = [
+            (first, min(first + grid.hop, end))
+            for begin, end in pairwise(edges)
+            for first in range(begin, end, grid.hop)
+        ]
+        for first, end in hops:
+            if end <= self.start:
+                continue
             if self._stop.is_set():
                 return
-            self._decoded_at = time.monotonic()
-            moment = clock.time(frame)
+            times = np.arange(first * grid.tubelet, end * grid.tubelet) / grid.fps
+            frames = self.prepare(video.frames(times))
+            self._came += 1
+            self._hand_over(Hop(first, end - first, frames, time.monotonic(), cuts.get(first)))
+
+    def _decode(self, container: Any) -> None:
+        """Decode a pipe from its first frame."""
+        stream = container.streams.video[0]
+        stream.thread_type = "SLICE"
+        in_order = container.format.name in DECODE_ORDER
+        rate = float(stream.average_rate or 25)
+        clock = Clock(float(stream.time_base or 0), rate, self.max_gap_s)
+        cutter = _Cutter(self.grid, self.prepare, self._arrived, self.shift, self._hand_over)
+        shown: Any = None
+        for frame in self._decoded(container, stream):
+            if self._stop.is_set():
+                return
+            self._came += 1
+            moment = clock.time(frame.dts if in_order else frame.pts)
             if shown is not None:
                 cutter.show(shown, until=moment)
+            if clock.jump is not None:
+                clock.move(cutter.begin_anew(shown, clock.jump))
             shown = frame
         if shown is not None:
             count = token_count(clock.duration, self.grid.tokens_fps)
             cutter.show(shown, steps=count)
             cutter.flush()
 
+    def _decoded(self, container: Any, stream: Any) -> Iterator[Any]:
+        """Yield the frames of a pipe; a packet that cannot be decoded does not end it."""
+        for packet in container.demux(stream):
+            try:
+                frames = packet.decode()
+            except av.EOFError:
+                return
+            except av.FFmpegError:
+                self.damaged += 1
+                continue
+            yield from frames
+
     def _arrived(self) -> float:
-        """When the frame that was decoded last came."""
+        """Return when the last decoded frame arrived."""
         return time.monotonic() if self.pipe is None else self.pipe.arrived
 
     def _hand_over(self, hop: Hop | None) -> None:
-        """Gives a hop to the reader: waits for it, or drops the oldest one where life goes on."""
+        """Hand a hop to the reader: wait for it (file), or drop the oldest hop (live source)."""
         hurries = self.live and hop is not None and hop.arrived > self._ready_at
         while not self._stop.is_set():
             try:
@@ -168,31 +223,6 @@ class Source:
             self.dropped += lost.steps * self.grid.tubelet
 
 
-class _Clock:
-    """Times of frames, counted from the first one displayed."""
-
-    def __init__(self, time_base: float, nominal_fps: float) -> None:
-        self.time_base, self.nominal = time_base, nominal_fps
-        self.first: int | None = None
-        self.count, self.last = 0, 0.0
-
-    def time(self, frame: Any) -> float:
-        """Seconds of this frame; without a stamp, one nominal frame after the last."""
-        if frame.pts is None:
-            self.last = self.last + 1 / self.nominal if self.count else 0.0
-        else:
-            self.first = frame.pts if self.first is None else self.first
-            self.last = (frame.pts - self.first) * self.time_base
-        self.count += 1
-        return self.last
-
-    @property
-    def duration(self) -> float:
-        """As the file reader counts it: the last frame lasts as long as the mean one."""
-        fps = (self.count - 1) / self.last if self.last > 0 else self.nominal
-        return self.last + 1 / fps
-
-
 class _Cutter:
     """Frames in, hops out: one picture for every time of the grid."""
 
@@ -201,53 +231,58 @@ class _Cutter:
         grid: Grid,
         prepare: Prepare,
         arrived: Callable[[], float],
-        start: int,
         shift: int,
         hand_over: Callable[[Hop], None],
     ) -> None:
         self.grid, self.prepare, self.arrived, self.hand_over = grid, prepare, arrived, hand_over
-        self.next, self.first, self.shift = 0, start * grid.tubelet, shift  # places on the grid
+        self.next, self.shift = 0, shift  # place on the grid; steps that were done before
+        self.jump: Jump | None = None  # before the pictures that are here
         self.pictures: list[Frames] = []
         self.upright = Upright()
 
     def show(self, frame: Any, until: float = np.inf, steps: int | None = None) -> None:
-        """`frame` is displayed until then, or until the end of a take of so many steps."""
+        """Show `frame` until then, or until the end of a take with that many steps."""
         last = np.inf if steps is None else steps * self.grid.tubelet
         picture: Frames | None = None
         while self.next < last and self.next / self.grid.fps + TIME_TOLERANCE < until:
-            if self.next >= self.first:
-                picture = self.upright(frame) if picture is None else picture
-                self.pictures.append(picture)
+            picture = self.upright(frame) if picture is None else picture
+            self.pictures.append(picture)
             self.next += 1
             if len(self.pictures) == self.grid.hop * self.grid.tubelet:
                 self.flush()
 
+    def begin_anew(self, frame: Any, jump: Jump) -> float:
+        """Complete the step of `frame`, the last before a jump; return the next step's time."""
+        self.show(frame, steps=-(-self.next // self.grid.tubelet))
+        self.flush()
+        self.jump = jump
+        return self.next / self.grid.fps
+
     def flush(self) -> None:
-        """Hands over what is there; only the last hop of a take is shorter."""
+        """Hand over the frames so far; only the last hop of a take or part is shorter."""
         steps = len(self.pictures) // self.grid.tubelet
         if steps:
             video = self.prepare(np.stack(self.pictures))
             start = self.shift + self.next // self.grid.tubelet - steps
-            self.hand_over(Hop(start, steps, video, self.arrived()))
+            self.hand_over(Hop(start, steps, video, self.arrived(), self.jump))
+            self.jump = None
         self.pictures = []
 
 
-def _opened(name: str, pipe: Pipe | None = None) -> Any:
-    """The open container; what cannot be read is named."""
-    what = "standard input" if name == PIPE else name
+def _opened(pipe: Pipe) -> Any:
+    """Return the open container; raise if it cannot be read."""
     try:
-        container = av.open(name if pipe is None else pipe)
+        container = av.open(pipe)
     except (av.FFmpegError, OSError) as error:
-        hint = STREAMABLE if name == PIPE else "check the file"
         raise InputError(
-            f"{what}: no video that can be decoded ({_reason(error)}); {hint}"
+            f"standard input: no video that can be decoded ({_reason(error)}); {STREAMABLE}"
         ) from None
     if not container.streams.video:
         container.close()
-        raise InputError(f"{what}: has no video stream; check what it holds")
+        raise InputError("standard input: has no video stream; check what it holds")
     return container
 
 
 def _reason(error: av.FFmpegError | OSError) -> str:
-    """The decoder's words, on one line."""
+    """Return the decoder's message on one line."""
     return " ".join((error.strerror or str(error) or type(error).__name__).split())

@@ -1,24 +1,24 @@
-"""Places to write to, checked before the work and not after it. Light to import."""
+"""Checks of output paths before the work starts. Light to import."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from pjepa.errors import InputError
+from pjepa.ui.errors import InputError
 
 
 def check_file(path: Path) -> None:
-    """A file that can be written; its folder is made."""
+    """Raise if the file cannot be written; create its folder."""
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a file in it")
     _check_writable(path)
 
 
 def check_new_folder(path: Path) -> None:
-    """Never in place of what is there: videos, or predictions that were corrected by hand."""
+    """Raise if the folder is not empty: it may hold videos, or predictions corrected by hand."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(f"{path}: is there and not empty; name a new folder")
+        raise InputError(f"{path}: exists and is not empty; name a new folder")
     _check_writable(path)
 
 

@@ -1,7 +1,7 @@
 """Tokens of a video as it arrives: windows of frames, backbone, pooler (paper Sec. 3.1).
 
 Windows end with the newest frame and do not overlap, unless `stride` keeps only the last steps of
-each. They never reach ahead, so a token waits for the end of its hop and for nothing else.
+each. They never look ahead, so a token waits only for the end of its hop.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pjepa.backbones.backbone import Backbone
-from pjepa.backbones.encode import encoded_batch
-from pjepa.config.patches import PatchesConfig
 from pjepa.live.source import Grid, Hop
-from pjepa.pooling import Pooler
+from pjepa.patches.backbone import Backbone
+from pjepa.patches.config import PatchesConfig
+from pjepa.patches.encode import encoded_batch
+from pjepa.pooler.models import Pooler
 
 
 @dataclass(frozen=True)
@@ -37,44 +37,47 @@ class TokenStream:
     ) -> None:
         self.backbone, self.pooler, self.config, self.pooled = backbone, pooler, config, pooled
         self.next_step = next_step  # steps before it are context only
-        self.history: Tensor | None = None  # [3, T, crop, crop] frames before the present hop
+        self.history: Tensor | None = None  # [3, T, crop, crop] frames before the current hop
         self.patches: list[np.ndarray] = []  # of steps that wait for their pooler window
         self.expected = -1  # the step that should come next
         self.spent = {"backbone": 0.0, "pooler": 0.0}  # seconds
 
     @property
     def grid(self) -> Grid:
-        """How frames have to be handed over."""
+        """Return the grid on which frames are expected."""
         trailing = self.config.window_mode == "trailing"
         hop = self.config.window_stride if trailing else self.config.steps
         return Grid(self.config.tokens_fps, self.config.tubelet, hop)
 
     @property
     def lookahead_s(self) -> float:
-        """How long a token waits for frames after its own, at most."""
+        """Return how long a token waits at most for frames after its own."""
         hop = self.grid.hop
         return max(hop, -(-self.pooled // hop) * hop) / self.config.tokens_fps
 
     def push(self, hop: Hop) -> list[Tokens]:
-        """Tokens that are complete with this hop; steps lost before it start the window afresh."""
+        """Return the tokens that are complete with this hop.
+
+        Steps lost before it, or a jump of the time stamps, restart the window.
+        """
         found = []
-        if hop.start != self.expected:
+        if hop.start != self.expected or hop.jump is not None:
             found += self._pooled(self.expected, finish=True)
             self.history = None
         self.expected = hop.start + hop.steps
         started = time.perf_counter()
         patches = self._encoded(hop)
         self.spent["backbone"] += time.perf_counter() - started
-        known = max(0, min(hop.steps, self.next_step - hop.start))  # told before a restart
+        known = max(0, min(hop.steps, self.next_step - hop.start))  # reported before a restart
         self.patches.extend(patches[known:])
         return found + self._pooled(self.expected, finish=False)
 
     def finish(self) -> list[Tokens]:
-        """Tokens of the steps that still wait for a whole pooler window."""
+        """Return the tokens of the steps that still wait for a whole pooler window."""
         return self._pooled(self.expected, finish=True)
 
     def _encoded(self, hop: Hop) -> np.ndarray:
-        """Patches [steps, cells, width] of a hop, seen in a window that ends with it."""
+        """Return the patches [steps, cells, width] of a hop, seen in a window that ends with it."""
         size = self.config.frames_per_window
         shown = hop.video if self.history is None else torch.cat([self.history, hop.video], 1)
         shown = shown[:, -size:]
@@ -91,7 +94,7 @@ class TokenStream:
         return steps[-hop.steps :] if trailing else steps[: hop.steps]
 
     def _pooled(self, stop: int, finish: bool) -> list[Tokens]:
-        """Tokens of whole pooler windows; `stop` is the step after the last that waits."""
+        """Return tokens of whole pooler windows; `stop` is the step after the last that waits."""
         started, found = time.perf_counter(), []
         rate, per_step = self.config.tokens_fps, self.pooler.facts.per_step
         while len(self.patches) >= self.pooled or (finish and self.patches):

@@ -1,9 +1,10 @@
-"""What a live session shows: a view that stays in place on a terminal, plain lines elsewhere."""
+"""The display of a live session: an in-place view on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -13,7 +14,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from pjepa.live.labels import Decided
-from pjepa.progress import say
+from pjepa.ui.progress import say
 
 COLORS = ("cyan", "magenta", "yellow", "green", "blue", "red", "white")
 RECENT = 8  # decided steps on the screen
@@ -22,17 +23,18 @@ BAR = 60  # characters of the timeline
 
 @dataclass
 class Shown:
-    """The numbers of the present moment."""
+    """The current numbers."""
 
     time_s: float = 0.0
     duration_s: float | None = None
     current: str = "-"
     score: float = 0.0
-    speed: float = 0.0  # seconds of video a second
+    speed: float = 0.0  # seconds of video per second
     fps: float = 0.0  # frames shown to the backbone a second
     algorithmic_s: float = 0.0
     compute_s: float = 0.0
     dropped: int = 0
+    outlook: Mapping[str, object] = field(default_factory=dict)
     steps: deque[Decided] = field(default_factory=lambda: deque(maxlen=512))
 
 
@@ -61,7 +63,7 @@ class View:
             self.live.stop()
 
     def decided(self, step: Decided) -> None:
-        """One line for one step: on stdout, or above the view where both share a terminal."""
+        """Print one line for a step: on stdout, or above the view if both share a terminal."""
         if not self.lines:
             return
         line = decided_line(step)
@@ -71,12 +73,12 @@ class View:
             print(line, flush=True)
 
     def update(self, shown: Shown) -> None:
-        """Draws the present moment, where there is a view."""
+        """Redraw the view, if there is one."""
         if self.live is not None:
             self.live.update(self.drawn(shown))
 
     def note(self, message: str) -> None:
-        """A line for people, on stderr."""
+        """Print a note on stderr."""
         if self.quiet:
             return
         if self.live is not None:
@@ -85,7 +87,7 @@ class View:
             say(message)
 
     def drawn(self, shown: Shown) -> Group:
-        """The view: current step, timeline so far, progress, pace and latency."""
+        """Return the view: current step, timeline so far, progress, pace and latency."""
         whole = f" of {clock(shown.duration_s)}" if shown.duration_s else ""
         lost = f", {shown.dropped} frames dropped" if shown.dropped else ""
         now = Text.assemble(
@@ -96,10 +98,11 @@ class View:
             f"{clock(shown.time_s)}{whole}   {shown.speed:.1f}x real time, {shown.fps:.1f} fps   "
             f"latency {shown.algorithmic_s:.2f} s + {1e3 * shown.compute_s:.0f} ms compute{lost}"
         )
-        return Group(now, self._timeline(shown), Text(pace, "dim"))
+        ahead = Text(outlook_line(shown.outlook))
+        return Group(now, *([ahead] if ahead else []), self._timeline(shown), Text(pace, "dim"))
 
     def _timeline(self, shown: Shown) -> Text:
-        """All decided time as one bar, a colour for every label."""
+        """Return all decided time as one bar, a colour for every label."""
         bar = Text("     ")
         if not shown.steps or not shown.time_s:
             return bar
@@ -115,15 +118,27 @@ class View:
 
 
 def decided_line(step: Decided) -> str:
-    """`0:12.25  0:15.50  label  0.83  latency 2.05 s + 31 ms`."""
+    """Return a line such as `0:12.25  0:15.50  label  0.83  latency 2.05 s + 31 ms`."""
     return (
         f"{clock(step.start):>10}  {clock(step.end):>10}  {' '.join(step.label.split())}  "
         f"{step.score:.2f}  latency {step.algorithmic_s:.2f} s + {1e3 * step.compute_s:.0f} ms"
+        + (f"  {ahead}" if (ahead := outlook_line(step.outlook)) else "")
     )
 
 
+def outlook_line(outlook: Mapping[str, object]) -> str:
+    """Return text such as `next pour 0.61, 40 % done, surprise 0.12`; empty if nothing is known."""
+    shown = {
+        "next": "next {next} {next_score:.2f}",
+        "progress": "{progress:.0%} done",
+        "surprise": "surprise {surprise:.2f}",
+    }
+    text = ", ".join(told.format(**outlook) for name, told in shown.items() if name in outlook)
+    return " ".join(text.split())
+
+
 def clock(seconds: float) -> str:
-    """`1:02:03.25` or `2:03.25`."""
+    """Return the time as `1:02:03.25` or `2:03.25`."""
     minutes, rest = divmod(round(seconds, 2), 60)
     hours, minutes = divmod(int(minutes), 60)
     return f"{hours}:{minutes:02d}:{rest:05.2f}" if hours else f"{minutes}:{rest:05.2f}"

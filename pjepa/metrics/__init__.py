@@ -1,1 +1,1 @@
-"""How good a prediction is, and how sure one can be of it."""
+"""Scores of predictions, and their uncertainty."""

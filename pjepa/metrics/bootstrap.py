@@ -1,4 +1,4 @@
-"""How far a score could move if other recordings had been tested: the paired group bootstrap.
+"""The paired group bootstrap: how far a score could move on other recordings.
 
 Whole groups (recordings or participants) are drawn with replacement, never takes, because takes
 of one group are not independent. A resample is a weight per take, so segments are matched once
@@ -11,26 +11,41 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pjepa.errors import InputError
 from pjepa.metrics.segmentation import TakeStatistics, scores
+from pjepa.ui.errors import InputError
 
 Statistics = Mapping[str, TakeStatistics]  # by take id
 Values = NDArray[np.float64]
 PERCENTILES = (2.5, 97.5)
+FEWEST = 6  # groups; resamples of fewer are too much alike for a 95 % interval
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The value on all takes, and the 95 % percentile interval of its resamples."""
+    """The value on all takes, and the 95 % percentile interval of its resamples.
+
+    With too few groups there is no interval: none is shown, and nothing counts as certain.
+    """
 
     mean: float
     low: float
     high: float
+    groups: int = FEWEST  # that were resampled
+
+    @property
+    def holds(self) -> bool:
+        """Return whether enough groups were resampled for a 95 % interval."""
+        return self.groups >= FEWEST
+
+    @property
+    def above_zero(self) -> bool:
+        """Return whether the whole interval is above 0 (of a difference: a significant gain)."""
+        return self.holds and self.low > 0
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether 0 lies outside: for a difference, whether it is more than chance."""
-        return self.low > 0 or self.high < 0
+        """Return whether 0 lies outside (of a difference: it is significant)."""
+        return self.holds and (self.low > 0 or self.high < 0)
 
 
 def interval(
@@ -57,7 +72,8 @@ def intervals(
     takes = _common_takes(variants, groups)
     weights = group_weights([groups[take] for take in takes], resamples, seed)
     means = _means(variants, takes, convention, weights)
-    return {name: _summary(values) for name, values in means.items()}
+    count = len({groups[take] for take in takes})
+    return {name: _summary(values, count) for name, values in means.items()}
 
 
 def difference_interval(
@@ -67,10 +83,9 @@ def difference_interval(
     metric: str,
     resamples: int,
     seed: int,
-    convention: str = "release",
 ) -> Interval:
     """Return the interval of a - b, both scored on the same resampled groups."""
-    return _named(difference_intervals(a, b, groups, resamples, seed, convention), metric)
+    return _named(difference_intervals(a, b, groups, resamples, seed), metric)
 
 
 def difference_intervals(
@@ -87,7 +102,8 @@ def difference_intervals(
     weights = group_weights([groups[take] for take in takes], resamples, seed)
     ours = _means(first, takes, convention, weights)
     theirs = _means(second, takes, convention, weights)
-    return {name: _summary(ours[name] - theirs[name]) for name in ours if name in theirs}
+    count = len({groups[take] for take in takes})
+    return {name: _summary(ours[name] - theirs[name], count) for name in ours if name in theirs}
 
 
 def median_interval(
@@ -98,13 +114,14 @@ def median_interval(
     if not takes:
         return None
     weights = group_weights([groups[take] for take in takes], resamples, seed)
-    return _summary(_weighted_medians(np.array([values[take] for take in takes]), weights))
+    medians = _weighted_medians(np.array([values[take] for take in takes]), weights)
+    return _summary(medians, len({groups[take] for take in takes}))
 
 
 def _weighted_medians(values: Values, weights: Values) -> Values:
     """Return the median of values [takes] under each row of whole weights [..., takes].
 
-    The mean of the two middle values, as if every take were there as often as its weight says.
+    The mean of the two middle values, as if every take occurred as often as its weight.
     """
     order = np.argsort(values, kind="stable")
     ranked, reached = values[order], np.cumsum(weights[:, order], axis=1)
@@ -157,6 +174,6 @@ def _means(
     return {name: np.mean([row[name] for row in rows], axis=0, dtype=np.float64) for name in names}
 
 
-def _summary(values: Values) -> Interval:
+def _summary(values: Values, groups: int) -> Interval:
     low, high = np.percentile(values[1:], PERCENTILES)
-    return Interval(float(values[0]), float(low), float(high))
+    return Interval(float(values[0]), float(low), float(high), groups)

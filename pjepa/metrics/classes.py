@@ -1,6 +1,6 @@
 """Scores that weigh classes, not frames: mean class accuracy, mean IoU, macro F1.
 
-As in the authors' release (facts/pjepa-release.md, section 5) background is left out of the mean;
+As in the authors' release, background is left out of the mean;
 macro F1 is what surgical-phase papers report. All come from one confusion matrix, which can be
 summed over takes.
 """
@@ -24,7 +24,7 @@ class ClassScores:
 def confusion(truth: ArrayLike, prediction: ArrayLike, classes: int) -> NDArray[np.int64]:
     """Return counts `[truth, prediction]`; unknown truths are dropped.
 
-    A prediction outside the classes counts in an extra last column: it is wrong for everybody.
+    A prediction outside the classes counts in an extra last column: it is wrong for every class.
     """
     y, p = np.asarray(truth, np.int64), np.asarray(prediction, np.int64)
     y, p = y[y >= 0], p[y >= 0]
@@ -36,7 +36,7 @@ def confusion(truth: ArrayLike, prediction: ArrayLike, classes: int) -> NDArray[
 def class_scores(counts: NDArray[np.int64], background: int | None = None) -> ClassScores:
     """Return the means over classes: accuracy where a truth exists, the others where either does.
 
-    With no class to average over, every score is 100 (nothing was there to miss).
+    With no class to average over, every score is 100 (there was nothing to miss).
     """
     kept = np.arange(len(counts)) != (-1 if background is None else background)
     hits = np.diag(counts)[kept].astype(np.float64)

@@ -13,7 +13,7 @@ from pjepa.metrics.runs import label_runs
 
 @dataclass(frozen=True)
 class ClipCounts:
-    """Segments classified, and how many of them rightly."""
+    """Segments classified, and how many of them correctly."""
 
     clips: float
     correct: float

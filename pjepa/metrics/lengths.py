@@ -1,8 +1,8 @@
-"""F1 by how long segments last: short steps are where segmentation fails first.
+"""F1 by segment length: segmentation fails first on short steps.
 
-A hit is that of F1@k (facts/metrics.md, section 1). Recall is over the true segments of a bin,
+A hit is that of F1@k. Recall is over the true segments of a bin,
 precision over the predicted segments of the same bin by their own length, F1 their harmonic mean;
-so a shower of short false segments costs the bin of short ones.
+so many short false segments lower the score of the short bin.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pjepa.metrics.runs import Labels, best_overlaps, label_runs
+from pjepa.metrics.runs import LabelArray, best_overlaps, label_runs
 
 Seconds = NDArray[np.float64]
 
@@ -41,7 +41,11 @@ class LengthBin:
 
 
 def take_hits(
-    truth: Labels, prediction: Labels, step_s: float, background: int | None, threshold: float
+    truth: LabelArray,
+    prediction: LabelArray,
+    step_s: float,
+    background: int | None,
+    threshold: float,
 ) -> SegmentHits:
     """Return the true and predicted segments of a take, background and unknown left out."""
     ignored = set() if background is None else {background}
@@ -72,7 +76,7 @@ def length_edges(true_s: Seconds, bins: int) -> Seconds:
 
 
 def length_bins(takes: Iterable[SegmentHits], edges: Seconds) -> list[LengthBin]:
-    """Return the scores of every bin [low, high), pooled over takes; 0 where nothing is there."""
+    """Return the scores of every bin [low, high), pooled over takes; 0 for empty bins."""
     rows = list(takes)
     true_s, predicted_s = (
         np.concatenate([getattr(row, name) for row in rows]) for name in ("true_s", "predicted_s")

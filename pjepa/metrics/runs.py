@@ -1,4 +1,4 @@
-"""Runs of equal label, and what two sequences of runs have in common (facts/metrics.md, section 1).
+"""Runs of equal labels, and comparisons of two sequences of runs.
 
 Everything is exact and costs O(T + segments); Edit costs O(segments^2 / 64) through big integers.
 """
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pjepa.runs import runs
+from pjepa.core.runs import runs
 
-Labels = NDArray[np.int64]
+LabelArray = NDArray[np.int64]
 
 THRESHOLDS = {"f1_10": 0.10, "f1_25": 0.25, "f1_50": 0.50}
 
@@ -20,13 +20,13 @@ THRESHOLDS = {"f1_10": 0.10, "f1_25": 0.25, "f1_50": 0.50}
 class Runs:
     """Maximal runs of equal label, half open, and the run every frame belongs to."""
 
-    labels: Labels
-    starts: Labels
-    ends: Labels
-    of_frame: Labels
+    labels: LabelArray
+    starts: LabelArray
+    ends: LabelArray
+    of_frame: LabelArray
 
 
-def label_runs(labels: Labels) -> Runs:
+def label_runs(labels: LabelArray) -> Runs:
     """Return the runs of `labels` in temporal order; unknown runs are included."""
     starts, lengths = runs(labels)
     of_frame = np.repeat(np.arange(len(starts)), lengths)
@@ -37,7 +37,7 @@ def edit_distance(first: Sequence[int], second: Sequence[int]) -> int:
     """Return the Levenshtein distance, a whole column of the table per big-integer operation.
 
     Bit-parallel (Myers 1999, Hyyrö 2003): bit i of `up`/`down` says that the table grows/falls
-    by one between rows i and i + 1 of the present column.
+    by one between rows i and i + 1 of the current column.
     """
     if not first or not second:
         return len(first) + len(second)
@@ -67,11 +67,11 @@ def edit_score(truth: Sequence[int], prediction: Sequence[int]) -> float:
 
 def best_overlaps(
     truth: Runs, prediction: Runs, ignored: set[int]
-) -> tuple[Labels, Labels, NDArray[np.float64]]:
+) -> tuple[LabelArray, LabelArray, NDArray[np.float64]]:
     """Return predicted runs, the truth each overlaps best (the first on ties), and their IoU.
 
     Two segments that do not overlap have IoU <= 0 and never reach a threshold, so only the
-    P + G - 1 overlaps are looked at: the places where either sequence starts a run.
+    P + G - 1 overlaps are examined: the places where either sequence starts a run.
     """
     starts = np.union1d(truth.starts, prediction.starts)
     own, other = prediction.of_frame[starts], truth.of_frame[starts]
@@ -98,7 +98,7 @@ def segment_hits(truth: Runs, prediction: Runs, ignored: set[int]) -> list[int]:
     return [len(np.unique(other[overlap >= k])) for k in THRESHOLDS.values()]
 
 
-def majority_vote(prediction: ArrayLike, segments: ArrayLike) -> Labels:
+def majority_vote(prediction: ArrayLike, segments: ArrayLike) -> LabelArray:
     """Return `prediction` with each segment's most frequent label on all its frames.
 
     `segments [T]` holds an id per frame; negative ids keep their own prediction. On ties the

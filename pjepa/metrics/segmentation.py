@@ -1,8 +1,8 @@
-"""Frame accuracy, Edit and F1@k of labelled sequences, in four conventions from one code.
+"""Frame accuracy, Edit and F1@k of labelled sequences, in four conventions with shared code.
 
 `take_statistics` matches segments once and returns counts; `scores` turns weighted sums of those
-counts into percent. So a mean over takes, a subset and a bootstrap are all one matrix product.
-The conventions stand in `pjepa.metrics.statistics`. Where the official code raises or divides zero
+counts into percent. So a mean over takes, a subset and a bootstrap are all one matrix product. The
+conventions are listed in `pjepa.metrics.statistics`. Where the official code raises or divides zero
 by zero, two empty sequences score 100 and one empty sequence scores 0.
 """
 

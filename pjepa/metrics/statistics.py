@@ -1,6 +1,4 @@
-"""What one take contributes to every score: counts, found once, that can be summed over takes.
-
-Definitions: facts/metrics.md, sections 1 and 2; `release`: facts/pjepa-release.md, section 5.
+"""Counts of one take that determine every score and can be summed over takes.
 
 Conventions
     mstcn      accuracy and F1 pooled over takes, Edit a mean over takes
@@ -19,8 +17,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pjepa.errors import InputError
-from pjepa.metrics.runs import Labels, Runs, edit_score, label_runs, majority_vote, segment_hits
+from pjepa.metrics.runs import LabelArray, Runs, edit_score, label_runs, majority_vote, segment_hits
+from pjepa.ui.errors import InputError
 
 Values = NDArray[np.float64]
 ClassRow = tuple[int, float, float, float]  # class, frames right, frames true, frames predicted
@@ -30,7 +28,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True)
 class Convention:
-    """How takes are put together (facts/metrics.md, section 2)."""
+    """A rule for combining takes into one score."""
 
     pooled: bool = True
     deletes_ignored: bool = False
@@ -48,7 +46,7 @@ CONVENTIONS: Mapping[str, Convention] = {
 
 @dataclass(frozen=True)
 class TakeStatistics:
-    """All that the scores of one take need; the sum of two is the statistics of both.
+    """Counts that determine the scores of one take; they can be added over takes.
 
     `frames` and `correct` cover every known frame, `action_*` those whose truth is not
     background, `voted_*` are correct after the majority vote inside true segments, `clips_*` count
@@ -96,7 +94,7 @@ class TakeStatistics:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return what `to_dict` gave, after JSON."""
+        """Return the statistics that `to_dict` wrote."""
         rows = tuple((int(label), *counts) for label, *counts in values["classes"])
         return cls(**{**values, "classes": rows})
 
@@ -150,7 +148,9 @@ def take_statistics(
     )
 
 
-def class_rows(truth: Labels, prediction: Labels, ignored: set[int]) -> tuple[ClassRow, ...]:
+def class_rows(
+    truth: LabelArray, prediction: LabelArray, ignored: set[int]
+) -> tuple[ClassRow, ...]:
     """Return the frames right, true and predicted of every class, over the known frames."""
     known = truth >= 0
     right = _counts(truth[known & (truth == prediction)])
@@ -162,22 +162,22 @@ def class_rows(truth: Labels, prediction: Labels, ignored: set[int]) -> tuple[Cl
     )
 
 
-def _counts(labels: Labels) -> dict[int, float]:
+def _counts(labels: LabelArray) -> dict[int, float]:
     names, counts = np.unique(labels, return_counts=True)
     return dict(zip(names.tolist(), counts.astype(np.float64).tolist(), strict=True))
 
 
 def convention_named(name: str) -> Convention:
-    """Return the convention, or say which exist."""
+    """Return the convention; raise if it is unknown, naming those that exist."""
     if name not in CONVENTIONS:
         raise InputError(f"unknown metric convention {name!r}: use one of {sorted(CONVENTIONS)}")
     return CONVENTIONS[name]
 
 
-def _checked(truth: ArrayLike, prediction: ArrayLike) -> tuple[Labels, Labels]:
+def _checked(truth: ArrayLike, prediction: ArrayLike) -> tuple[LabelArray, LabelArray]:
     y, p = np.asarray(truth, np.int64), np.asarray(prediction, np.int64)
     if y.ndim != 1 or y.shape != p.shape:
-        raise InputError(f"truth {y.shape} and prediction {p.shape} must be two equal lengths [T]")
+        raise InputError(f"truth {y.shape} and prediction {p.shape} must have equal lengths [T]")
     return y, p
 
 

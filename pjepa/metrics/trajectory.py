@@ -1,4 +1,4 @@
-"""How a take moves through feature space: the diagnostics of the paper's supplement (Sec. A.3).
+"""Diagnostics of a take's path through feature space (paper's supplement, Sec. A.3).
 
 A take is its segments in temporal order, each one its pooled, L2-normalised feature: `z [T, D]`.
 With u = z_T - z_1, a segment's progress is p_t = (z_t - z_1) . u / |u|^2, so p_1 = 0 and p_T = 1.
@@ -12,10 +12,10 @@ With u = z_T - z_1, a segment's progress is p_t = (z_t - z_1) . u / |u|^2, so p_
     displacement       |z_T - z_1|
 
 The paper gives `efficiency` in words only: "how directly the projected trajectory moves from start
-to end, penalizing backtracking along this axis". Net progress over its total variation says that:
-it is straightness on the axis, 1 if and only if the path never turns back, whatever its pace, and
-a path that goes back by b in all scores 1 / (1 + 2 b). (Straightness itself also pays for detours
-at right angles to the axis, and `monotonic` counts turns without their size.)
+to end, penalizing backtracking along this axis". Net progress over its total variation matches
+this: it is straightness on the axis, 1 if and only if the path never turns back, whatever its pace,
+and a path that goes back by b in all scores 1 / (1 + 2 b). (Straightness also penalises detours at
+right angles to the axis, and `monotonic` counts turns without their size.)
 
 Undefined is NaN, which medians leave out: everything with fewer than two segments, straightness of
 a path that never moves, and the progress measures where start and end coincide (no axis). Of
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from pjepa.runs import runs
+from pjepa.core.runs import runs
 
 Points = NDArray[np.float64]
 STILL = 1e-9  # a length below this is none: features are stored with at most 24 bits
@@ -55,7 +55,7 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Path2D:
-    """The diagnostics of one take's path on a t-SNE map: of the picture, not of features."""
+    """The diagnostics of one take's path on a t-SNE map (not in feature space)."""
 
     straightness: float
     median_step: float

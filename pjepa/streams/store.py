@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -20,9 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pjepa.errors import InputError
+from pjepa.core.files import atomic_file, atomic_path
+from pjepa.core.tables import readable_table
 from pjepa.streams.schema import LABELS, StreamInfo, stream_schema
-from pjepa.work import whole_either, whole_file
+from pjepa.ui.errors import InputError
 
 PART_BYTES = 2 * 1024**3  # of features; a take is never split, so a longer one is a part alone
 DECODERS = 2  # threads that decode; takes come back in order, whatever their number
@@ -38,10 +39,11 @@ class Take:
     times: np.ndarray  # [T] float64, seconds from the first displayed frame
     segment: np.ndarray  # [T] int32
     offset: np.ndarray  # [T] int32
+    recording: np.ndarray | None = None  # [T] grows where time stamps jump; None: they do not
 
     def with_features(self, features: np.ndarray) -> Take:
-        """The same tokens, represented differently."""
-        return Take(self.take_id, features, self.times, self.segment, self.offset)
+        """Return the same tokens, represented differently."""
+        return replace(self, features=features)
 
 
 class StreamWriter:
@@ -53,7 +55,7 @@ class StreamWriter:
         self.info, self.schema = info, stream_schema(info, dtype)
         self.dtype = np.float16 if dtype == "float16" else np.float32
         self.part_bytes, self.bytes, self.parts = part_bytes or PART_BYTES, 0, 1
-        self.whole = whole_either(path)
+        self.whole = atomic_path(path)
 
     def __enter__(self) -> StreamWriter:
         self.partial = self.whole.__enter__()
@@ -61,7 +63,7 @@ class StreamWriter:
         return self
 
     def write(self, take: Take) -> None:
-        """Appends one take as one row group."""
+        """Append one take as one row group."""
         features = self._checked(take)
         if self.bytes and self.bytes + features.nbytes > self.part_bytes:
             self._next_part()
@@ -78,7 +80,7 @@ class StreamWriter:
         self.writer.write_table(table, row_group_size=len(take.times))
 
     def _checked(self, take: Take) -> np.ndarray:
-        """The take's features [T, D] as they are stored."""
+        """Return the take's features [T, D] as they are stored."""
         with np.errstate(over="ignore"):  # what overflows is named below
             features = np.ascontiguousarray(take.features, dtype=self.dtype)
         if features.shape != (len(take.times), self.info.width):
@@ -103,10 +105,11 @@ class StreamWriter:
             compression={"feature.list.element": "none"},
             use_dictionary=["take_id"],
             write_statistics=["take_id", "time_s", "segment"],
+            write_page_checksum=True,  # a flipped bit is found by whoever reads the page
         )
 
     def _next_part(self) -> None:
-        """Closes the part; with the second one the stream becomes a folder."""
+        """Close the part; with the second one the stream becomes a folder."""
         self.writer.close()
         if self.parts == 1:
             first = self.partial.rename(self.partial.with_name(f".first{self.partial.name}"))
@@ -156,28 +159,28 @@ class StreamReader:
             group = groups.row_group(index)
             take = group.column(0).statistics.min
             if take in self._group:
-                raise InputError(f"{self._parts[part]}: take {take!r} is there twice")
+                raise InputError(f"{self._parts[part]}: take {take!r} appears twice")
             self._group[take] = (part, index)
             self.lengths.append(group.num_rows)
 
     @property
     def dtype(self) -> str:
-        """How features are stored: float16 or float32."""
+        """Return how features are stored: float16 or float32."""
         stored = self.schema.field("feature").type.value_type
         return "float16" if stored == pa.float16() else "float32"
 
     def read(self, take_id: str) -> Take:
-        """One take, features as float32."""
+        """Return one take, features as float32."""
         table = self._table(take_id, [*_PLACE, "feature"])
         column = table.column("feature").combine_chunks()
         flat = column.flatten().to_numpy(zero_copy_only=False)
         features = flat.reshape(-1, self.info.width).astype(np.float32)  # [T, D]
-        return Take(take_id, features, *(table.column(name).to_numpy() for name in _PLACE))
+        return self._take(take_id, features, table)
 
     def read_many(
         self, takes: Iterable[str] | None = None, threads: int = DECODERS
     ) -> Iterator[Take]:
-        """These takes (all by default) in order; the next ones are decoded while one is used.
+        """Yield these takes (all by default) in order; the next ones are decoded while one is used.
 
         At most `threads` + 1 takes are in memory beside the one that is used.
         """
@@ -196,23 +199,36 @@ class StreamReader:
                     future.cancel()
 
     def read_layout(self, take_id: str) -> Take:
-        """One take's times and segments without its features ([T, 0]): cheap."""
+        """Return one take's times and segments without its features ([T, 0]): cheap."""
         table = self._table(take_id, list(_PLACE))
-        empty = np.zeros((len(table), 0), np.float32)
-        return Take(take_id, empty, *(table.column(name).to_numpy() for name in _PLACE))
+        return self._take(take_id, np.zeros((len(table), 0), np.float32), table)
+
+    def _take(self, take_id: str, features: np.ndarray, table: pa.Table) -> Take:
+        times, segment, offset = (table.column(name).to_numpy() for name in _PLACE)
+        recording = self.info.recordings(take_id, times)
+        return Take(take_id, features, times, segment, offset, recording)
 
     def _table(self, take_id: str, columns: list[str]) -> pa.Table:
         if take_id not in self._group:
             raise InputError(f"{self.path}: no take {take_id!r}")
         part, group = self._group[take_id]
-        return self._handle(part).read_row_group(group, columns=columns, use_threads=False)
+        try:
+            return self._handle(part).read_row_group(group, columns=columns, use_threads=False)
+        except (OSError, pa.ArrowException) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(
+                f"{self._parts[part]}: take {take_id} is damaged on the disk ({reason}); "
+                "`pjepa doctor --verify` says what else is"
+            ) from None
 
     def _handle(self, part: int) -> pq.ParquetFile:
-        """This thread's own handle. With `pre_buffer` the columns of a take are one read."""
+        """Return this thread's own handle; `pre_buffer` reads a take's columns at once."""
         opened: dict[int, pq.ParquetFile] = self._handles.__dict__.setdefault("opened", {})
         if part not in opened:
             known = self._metadata[part]
-            opened[part] = pq.ParquetFile(self._parts[part], metadata=known, pre_buffer=True)
+            opened[part] = pq.ParquetFile(
+                self._parts[part], metadata=known, pre_buffer=True, page_checksum_verification=True
+            )
         return opened[part]
 
 
@@ -222,24 +238,33 @@ def _parquet(path: Path) -> pq.ParquetFile:
     except FileNotFoundError:
         raise InputError(f"{path}: no such stream; run the stage that writes it") from None
     except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path}: not a whole Parquet file ({error})") from None
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: not a whole Parquet file ({reason})") from None
 
 
 def _info(path: Path, schema: pa.Schema) -> StreamInfo:
     metadata = schema.metadata or {}
     if b"pjepa" not in metadata:
         raise InputError(f"{path}: not a token stream (no pjepa metadata)")
-    return StreamInfo.model_validate(json.loads(metadata[b"pjepa"]))
+    try:
+        info = StreamInfo.model_validate(json.loads(metadata[b"pjepa"]))
+        stored = schema.field("feature").type
+        if getattr(stored, "list_size", None) != info.width:
+            raise ValueError(f"features are {stored}, expected {info.width} numbers")
+    except (ValueError, KeyError, RecursionError) as error:  # pydantic's error is a ValueError
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path}: not a token stream of this version ({reason})") from None
+    return info
 
 
 def read_stream(path: str | Path) -> StreamReader:
-    """Opens a token stream or a representation."""
+    """Open a token stream or a representation."""
     return StreamReader(Path(path))
 
 
 def write_labels(path: Path, labels: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> None:
-    """Writes (take_id, times, labels) triples as they come, one row group per take."""
-    with whole_file(path) as partial, pq.ParquetWriter(partial, LABELS) as writer:
+    """Write (take_id, times, labels) triples as they come, one row group per take."""
+    with atomic_file(path) as partial, pq.ParquetWriter(partial, LABELS) as writer:
         for take_id, times, label in labels:
             columns = [
                 pa.array([take_id] * len(times)),
@@ -250,11 +275,11 @@ def write_labels(path: Path, labels: Iterable[tuple[str, np.ndarray, np.ndarray]
 
 
 def read_labels(path: Path) -> dict[str, np.ndarray]:
-    """The label of every token, per take, in the stream's order."""
-    try:
+    """Return the label of every token, per take, in the stream's order."""
+    with readable_table(path, "tokens"):
         table = pq.read_table(path, columns=["take_id", "label"], read_dictionary=["take_id"])
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; run `dvc repro tokens`") from None
+        if table.column_names != ["take_id", "label"]:
+            raise InputError(f"{path}: expected take_id and label; run `dvc repro tokens`")
     take = table.column("take_id").combine_chunks()
     number = take.indices.to_numpy()
     order = np.argsort(number, kind="stable")

@@ -1,4 +1,4 @@
-"""Groups that no data set names: a CSV of who or what takes share (the same surgeon, say).
+"""Groups given by the user: a CSV of what takes have in common (the same surgeon, say).
 
 Columns `take` (a take's id, or a recording for all its takes) and any of `group`, `participant` and
 `recording`. Without `group`, the participant becomes the group, else the recording.
@@ -9,18 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pjepa.config.data import DataConfig
-from pjepa.errors import InputError
-from pjepa.roots import inside
-from pjepa.takes.framewise import closest
-from pjepa.takes.text_files import Row, csv_table
+from pjepa.core.roots import inside
+from pjepa.takes.annotations.notes import Note
+from pjepa.takes.annotations.text_files import Row, closest, csv_table
+from pjepa.takes.config import DataConfig
+from pjepa.takes.folders import set_folder
+from pjepa.ui.errors import InputError
 
 FIELDS = ("group", "participant", "recording")
-Takes = list[dict[str, Any]]
+TakeRows = list[dict[str, Any]]
 
 
-def regrouped(takes: Takes, path: Path) -> tuple[Takes, list[str]]:
-    """The takes with what the file says about them, and what is to be told."""
+def regrouped(takes: TakeRows, path: Path) -> tuple[TakeRows, list[Note]]:
+    """Return the takes with the groups of the file, and notes for the user."""
     rows = _rows(path)
     names = {str(take[key]) for take in takes for key in ("take_id", "recording")}
     for name, row in rows.items():
@@ -28,19 +29,21 @@ def regrouped(takes: Takes, path: Path) -> tuple[Takes, list[str]]:
             raise InputError(f"{row.where}: no take or recording {name!r}{closest(name, names)}")
     found = [_regrouped(take, rows) for take in takes]
     left = [take["take_id"] for take in takes if not _row_of(take, rows)]
-    notes = [f"{path.name}: {len(takes) - len(left)} takes in {_groups(found)} groups"]
+    notes = [Note(f"{path.name}: {len(takes) - len(left)} takes in {_groups(found)} groups")]
     if left:
-        notes.append(
-            f"{path.name}: says nothing about {len(left)} takes, which keep the groups they have: "
-            f"{', '.join(left)}"
-        )
+        told = f"{path.name}: has no row for {len(left)} takes, which keep their groups"
+        notes.append(Note(told, tuple(left)))
     return found, notes
 
 
 def groups_file(config: DataConfig, root: Path) -> Path:
-    """The file that `data.groups` names, below the source's folder."""
+    """Return the file that `data.groups` names: in the set's own folder, else in the source's."""
     folder = root if config.path in (None, ".") else inside(root, str(config.path), "the data root")
-    return inside(folder, str(config.groups), "the source's folder")
+    places = [folder]
+    if config.source == "mstcn":  # whose folder may hold several sets
+        places.insert(0, root / set_folder(config.mstcn, root))
+    files = [inside(place, str(config.groups), "the source's folder") for place in places]
+    return next((file for file in files if file.is_file()), files[0])
 
 
 def _rows(path: Path) -> dict[str, Row]:
@@ -53,13 +56,13 @@ def _rows(path: Path) -> dict[str, Row]:
         if not name or not any(row.cells.get(field) for field in FIELDS):
             raise InputError(f"{row.where}: expected a take and its group, found {row.cells}")
         if name in rows:
-            raise InputError(f"{row.where}: {name!r} stands there twice (also {rows[name].where})")
+            raise InputError(f"{row.where}: {name!r} appears twice (also {rows[name].where})")
         rows[name] = row
     return rows
 
 
 def _row_of(take: dict[str, Any], rows: dict[str, Row]) -> Row | None:
-    """The row of the take itself, else of its recording."""
+    """Return the row of the take itself, else of its recording."""
     return rows.get(take["take_id"]) or rows.get(take["recording"])
 
 
@@ -71,5 +74,5 @@ def _regrouped(take: dict[str, Any], rows: dict[str, Row]) -> dict[str, Any]:
     return {**take, "group": next(given[field] for field in FIELDS if field in given), **given}
 
 
-def _groups(takes: Takes) -> int:
+def _groups(takes: TakeRows) -> int:
     return len({take["group"] for take in takes})

@@ -1,4 +1,4 @@
-"""Which train groups are held out: drawn once, for every choice that must not see val or test."""
+"""Held-out train groups: drawn once, for every choice that must not see val or test."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pandas as pd
 
 
 def draw_holdout(takes: pd.DataFrame, segments: pd.DataFrame, share: float, seed: int) -> set[str]:
-    """About `share` of the train groups, such that the rest still shows every train class."""
+    """Return about `share` of the train groups such that the rest still covers every class."""
     return drawn_groups(takes, segments, share, [seed, 0x401D])
 
 
 def drawn_groups(
     takes: pd.DataFrame, segments: pd.DataFrame, share: float, seed: Sequence[int]
 ) -> set[str]:
-    """About `share` of the train groups; whole ones (recordings or participants), never takes."""
+    """Return about `share` of the train groups (recordings or participants, never single takes)."""
     train = takes[takes["split"] == "train"]
     group_of = dict(zip(train["take_id"], train["group"], strict=True))
     labelled = segments[segments["take_id"].isin(group_of)]
@@ -31,7 +31,7 @@ def drawn_groups(
 def _covering_draw(
     groups: list[str], classes: dict[str, set[int]], wanted: int, rng: np.random.Generator
 ) -> set[str]:
-    """Groups in random order, taken while every class keeps another group that shows it."""
+    """Return groups in random order, chosen while another group still covers each class."""
     count: dict[int, int] = {}
     for shown in classes.values():
         for label in shown:

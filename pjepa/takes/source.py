@@ -1,18 +1,22 @@
-"""What every data source hands over, and the tables it becomes."""
+"""The common form of every data source, and the tables written from it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
-from pjepa.errors import InputError
-from pjepa.paths import BOUNDARIES_TABLE, CLASSES, SEGMENTS_TABLE, TAKES_TABLE, VIDEOS_TABLE
-from pjepa.progress import say
-from pjepa.takes.holdout import draw_holdout
-from pjepa.takes.manifest import (
+from pjepa.core.places import (
+    BOUNDARIES_FILE,
+    CLASSES_FILE,
+    SEGMENTS_FILE,
+    TAKES_FILE,
+    VIDEOS_FILE,
+)
+from pjepa.core.tables import (
     BOUNDARIES,
     SEGMENTS,
     SPLITS,
@@ -24,6 +28,10 @@ from pjepa.takes.manifest import (
     write_table,
     write_videos,
 )
+from pjepa.takes.annotations.notes import SHOWN, Note, gathered
+from pjepa.takes.holdout import draw_holdout
+from pjepa.ui.errors import InputError
+from pjepa.ui.progress import say
 
 LATE_S = 1.0  # a segment may end this long after its video
 
@@ -48,7 +56,8 @@ class Source:
     classes: Classes
     features: FeatureInfo | None = None  # of data sets that ship features
     skipped: dict[str, list[str]] = field(default_factory=dict)  # why: the names left out
-    notes: list[str] = field(default_factory=list)  # what was cut or drawn, what looks wrong
+    notes: list[Note] = field(default_factory=list)  # parts cut or drawn, and anything suspicious
+    listed: frozenset[str] = frozenset()  # labels that own annotation files list
 
 
 def take_row(
@@ -62,7 +71,10 @@ def take_row(
     view: str = "",
     group: str = "",
 ) -> dict[str, Any]:
-    """A row of takes.parquet: a take is its own recording, and a recording a group, unless said."""
+    """Return a row of takes.parquet.
+
+    By default a take is its own recording, and a recording is a group.
+    """
     recording = recording or take_id
     return {
         "take_id": take_id, "dataset": dataset, "split": split, "task": task,
@@ -71,32 +83,44 @@ def take_row(
     }  # fmt: skip
 
 
-def late_notes(segments: list[Annotation], ends: Mapping[str, float]) -> list[str]:
-    """What to say about segments that end after their video, of whose takes `ends` has the ends."""
+def late_notes(segments: list[Annotation], ends: Mapping[str, float]) -> list[Note]:
+    """Return notes on segments that end after their video; `ends` are the ends by take."""
     late = [s.take_id for s in segments if s.end_s > ends[s.take_id] + LATE_S]
-    names = ", ".join(dict.fromkeys(late))
-    return [f"{len(late)} segments end after their video (wrong file?): {names}"] if late else []
+    told = f"{len(late)} segments end after their video (wrong file?)"
+    return [Note(told, tuple(dict.fromkeys(late)))] if late else []
+
+
+def lasting(segments: list[Annotation]) -> tuple[list[Annotation], list[Note]]:
+    """Return the segments with a duration, and notes on those without."""
+    kept = [segment for segment in segments if segment.start_s < segment.end_s]
+    lost = [segment.take_id for segment in segments if segment.start_s >= segment.end_s]
+    told = f"{len(lost)} segments of no length left out"
+    return kept, [Note(told, tuple(dict.fromkeys(lost)))] if lost else []
 
 
 def left_out(why: str, names: list[str], missing: Literal["fail", "skip"]) -> dict[str, list[str]]:
-    """The takes left out, by reason; an error unless `data.missing` allows it."""
+    """Return the takes left out, by reason; raise an error unless `data.missing` allows it."""
     if names and missing == "fail":
         some = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         raise InputError(
-            f"{len(names)} takes with {why} ({some}); fetch them, or set data.missing=skip to go "
-            "on without them"
+            f"{len(names)} takes with {why} ({some}); fetch them, or set data.missing=skip to "
+            "continue without them"
         )
     return {why: names} if names else {}
 
 
 def checked_source(source: Source) -> Source:
-    """The source itself; one that no stage could work with is refused."""
+    """Return the source itself; raise an error if no stage could use it."""
     ids = [row.take_id for row in source.videos]
     if not ids:
-        raise InputError("no take is left; `pjepa data check` lists what is missing")
+        lost = [Note(f"{len(n)} with {why}", tuple(n)) for why, n in source.skipped.items()]
+        told = "; ".join(note.line(SHOWN) for note in lost) or "the source lists none"
+        raise InputError(
+            f"no take is left: {told}; fetch them, or check the data root and the paths"
+        )
     twice = {take for take in ids if ids.count(take) > 1} if len(set(ids)) < len(ids) else set()
     if twice:
-        raise InputError(f"take {min(twice)!r} stands twice in the source; names must differ")
+        raise InputError(f"duplicate take id {min(twice)!r} in the source; names must differ")
     if ids != [take["take_id"] for take in source.takes]:
         raise InputError("the source's videos and takes are not the same")
     for row in source.videos:
@@ -112,8 +136,10 @@ def checked_source(source: Source) -> Source:
     return source
 
 
-def write_source(source: Source, holdout: float, seed: int) -> None:
-    """Writes data/takes/: labels and splits apart from what extraction may read."""
+def write_source(
+    source: Source, folder: Path, holdout: float, seed: int, max_gap_s: float | None = None
+) -> None:
+    """Write the tables of takes: labels and splits apart from what extraction may read."""
     source = checked_source(source)
     segments = _numbered(source.segments)
     takes = pd.DataFrame(source.takes)
@@ -122,19 +148,22 @@ def write_source(source: Source, holdout: float, seed: int) -> None:
         {**take, "holdout": take["split"] == "train" and take["group"] in held}
         for take in source.takes
     ]
-    write_videos(VIDEOS_TABLE, source.videos, source.features)
-    write_table(BOUNDARIES_TABLE, segments, BOUNDARIES)
-    write_table(TAKES_TABLE, rows, TAKES)
-    write_table(SEGMENTS_TABLE, segments, SEGMENTS)
-    write_classes(CLASSES, source.classes)
+    write_videos(folder / VIDEOS_FILE, source.videos, source.features, max_gap_s)
+    write_table(folder / BOUNDARIES_FILE, segments, BOUNDARIES)
+    write_table(folder / TAKES_FILE, rows, TAKES)
+    write_table(folder / SEGMENTS_FILE, segments, SEGMENTS)
+    write_classes(folder / CLASSES_FILE, source.classes)
     for why, names in source.skipped.items():
-        say(f"takes: {len(names)} left out with {why}: {', '.join(names)}")
-    for line in source.notes:
-        say(f"takes: {line}")
+        say(f"takes: {Note(f'{len(names)} left out with {why}', tuple(names)).line(SHOWN)}")
+    for note in gathered(source.notes):
+        say(f"takes: {note.line(SHOWN)}")
 
 
 def _numbered(segments: list[Annotation]) -> list[dict[str, Any]]:
-    """Segments in time order per take, numbered from 0; `tokens.overlap` decides on overlaps."""
+    """Return segments in time order per take, numbered from 0.
+
+    Overlaps are kept: `tokens.overlap` decides on them.
+    """
     rows: list[dict[str, Any]] = []
     by_take: dict[str, list[Annotation]] = {}
     for segment in segments:

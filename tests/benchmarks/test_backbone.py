@@ -3,7 +3,7 @@
 import torch
 
 from benchmarks.backbone import plain_features
-from pjepa.backbones.checkpoint import build_encoder
+from pjepa.patches.checkpoint import build_encoder
 
 
 @torch.no_grad()

@@ -4,9 +4,9 @@ import torch
 
 from benchmarks.plain_jepa import PlainJepa
 from benchmarks.train_step import synthetic_take
-from pjepa.config.pjepa import PjepaConfig
-from pjepa.training.data import View, pack
-from pjepa.training.setup import new_model
+from pjepa.pretrain.config import PjepaConfig
+from pjepa.pretrain.data import View, pack
+from pjepa.pretrain.setup import new_model
 
 
 def test_the_straightforward_version_is_the_same_model():

@@ -21,7 +21,8 @@ def browser() -> Iterator[Any]:
     if program is None:
         pytest.skip("no chromium on this machine (on Debian: apt-get install chromium)")
     with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        arguments = ["--no-sandbox"]
+        opened = driver.chromium.launch(executable_path=program, args=arguments, timeout=0)
         yield opened
         opened.close()
 
@@ -44,11 +45,11 @@ def report(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def compared(report: Path) -> Path:
     """The page of two experiments: the small project beside itself, under a hostile name."""
-    from pjepa.report.compare import comparison
-    from pjepa.report.compare_page import comparison_page
-    from pjepa.report.experiments import read_experiment, read_findings
-    from pjepa.report.frames import pictures_store
-    from pjepa.report.page import page_html
+    from pjepa.report.page.frames import pictures_store
+    from pjepa.report.page.page import page_html
+    from pjepa.tools.compare.compare import comparison
+    from pjepa.tools.compare.experiments import read_experiment, read_findings
+    from pjepa.tools.compare.page import comparison_page
 
     before = Path.cwd()
     os.chdir(report.parents[2])

@@ -8,6 +8,7 @@ import pytest
 
 from tests.report.conftest import HOSTILE
 
+pytestmark = pytest.mark.slow
 SECTIONS = ["results", "timelines", "pair", "features", "classes", "training", "provenance"]
 
 
@@ -24,6 +25,7 @@ class Opened:
                 **options,
             }
         )
+        self.context.set_default_timeout(0)  # a busy machine is slow, not wrong
         self.page = self.context.new_page()
         self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -211,10 +213,55 @@ def test_light_and_dark_follow_the_system_and_the_button(browser: Any, report: P
     assert shades["light"] != shades["dark"]
 
 
-@pytest.mark.parametrize("width", [360, 800, 1400])
+@pytest.mark.parametrize("width", [360, 390, 800, 1400])
 def test_nothing_sticks_out(browser: Any, report: Path, width: int) -> None:
     page = Opened(browser, report, viewport={"width": width, "height": 900})
     assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.complaints == []
+    page.context.close()
+
+
+def test_the_finding_is_the_first_thing_read(opened: Opened) -> None:
+    assert "A linear probe names the right step for" in opened.text("header #headline")
+    assert "against raw features" in opened.text("#headline")
+    assert "data set x · 6 takes of the test split in 6 groups" in opened.text("header > div")
+    legend = opened.text("#results .beside table")
+    assert "the same encoder, untrained" in legend
+    wide = opened.page.locator("#results .beside").first.locator(":scope > div")
+    tops = [wide.nth(place).bounding_box() for place in range(2)]
+    assert tops[0]["x"] + tops[0]["width"] <= tops[1]["x"]  # chart and legend side by side
+
+
+def test_intervals_and_bars_lie_inside_their_axis(opened: Opened) -> None:
+    """Every bar and interval line of the class gains is within its box, and can be seen."""
+    boxes = """(all) => all.map((bar) => [...bar.children].map((c) => {
+      const a = bar.getBoundingClientRect(), b = c.getBoundingClientRect();
+      return [b.left >= a.left - 1 && b.right <= a.right + 1, c.tagName, b.height];
+    })).flat()"""
+    found = opened.page.locator("#classes .bars >> nth=0 >> .bar").evaluate_all(boxes)
+    assert {tag for _, tag, _ in found} == {"B", "I", "U"}
+    assert all(inside for inside, _, _ in found)
+    assert all(height >= 4 for _, _, height in found)
+
+
+def test_print_is_light_whole_and_not_clipped(browser: Any, report: Path) -> None:
+    """Paper shows every table to its end, every strip painted, every fold open."""
+    page = Opened(browser, report, color_scheme="dark", viewport={"width": 704, "height": 900})
+    page.page.emulate_media(media="print")
+    page.page.wait_for_selector("html.printing")
+    clipped = "(all) => all.filter((e) => e.scrollWidth > e.clientWidth + 1).length"
+    assert page.page.locator(".scroll, .legend, pre").evaluate_all(clipped) == 0
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= 704
+    assert page.page.locator("details:not([open])").count() == 0
+    assert page.page.locator(".track canvas").evaluate_all("(all) => all.every((c) => c.painted)")
+    assert page.page.evaluate("document.documentElement.dataset.theme") == "light"
+    look = "getComputedStyle(document.querySelector('.bars b')).printColorAdjust"
+    assert page.page.evaluate(look) == "exact"
+    assert not page.page.locator("nav").is_visible()
+    page.page.emulate_media(media="screen")
+    page.page.wait_for_selector("html:not(.printing)")
+    assert page.page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert page.page.locator("details:not([open])").count() > 0
     assert page.complaints == []
     page.context.close()
 

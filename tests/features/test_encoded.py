@@ -1,16 +1,25 @@
 import numpy as np
 import pytest
 
-from pjepa.errors import InputError
+from pjepa.encoder.config import EncoderConfig
+from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.features.encoded import encoded, encoder_provenance
-from pjepa.model.encoder import EncoderConfig, ProcedureEncoder
 from pjepa.streams.schema import Provenance, StreamInfo
 from pjepa.streams.segments import token_offsets
 from pjepa.streams.store import Take
+from pjepa.ui.errors import InputError
 
 
 def config(**changes):
-    shape = {"d_in": 6, "width": 16, "depth": 1, "heads": 2, "block": 8, "found_max": 20}
+    shape = {
+        "d_in": 6,
+        "width": 16,
+        "depth": 1,
+        "heads": 2,
+        "block": 8,
+        "found_tokens": 8,
+        "found_max": 20,
+    }
     return EncoderConfig(**{**shape, "attention": "clip_causal", **changes})
 
 

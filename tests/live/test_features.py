@@ -7,29 +7,29 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from pjepa.backbones.backbone import backbone_facts
-from pjepa.backbones.encode import Job, encoded_job
-from pjepa.backbones.store import take_file_name
-from pjepa.cli import app
-from pjepa.config.tokens import TokensConfig
+from pjepa.core.files import read_json, write_json
+from pjepa.core.tables import VideoRow
+from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.features.encoded import encoded
 from pjepa.live.models import Wanted, load_models
 from pjepa.live.predict import video_tokens
-from pjepa.model.encoder import ProcedureEncoder
-from pjepa.pooling import load_pooler
-from pjepa.streams.materialise import materialised_takes
-from pjepa.streams.placement import grid_times, placed_takes
+from pjepa.patches.backbone import backbone_facts
+from pjepa.patches.encode import Job, encoded_job
+from pjepa.patches.store import take_file_name
+from pjepa.pooler.models import load_pooler
 from pjepa.streams.store import Take, read_stream
-from pjepa.takes.manifest import VideoRow
+from pjepa.tokens.config import TokensConfig
+from pjepa.tokens.materialise import materialised_takes
+from pjepa.tokens.placement import grid_times, placed_takes
+from pjepa.tools.cli import app
 from pjepa.video.index import frame_index
-from pjepa.work import read_json, write_json
-from tests.backbones.test_extract import inline
 from tests.live.world import PATCHES, make_action_pooler, make_project, make_video
+from tests.patches.test_extract import inline
 
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pjepa.executors.chosen.chosen_executor", lambda config: inline)
+    monkeypatch.setattr("pjepa.patches.executors.chosen.chosen_executor", lambda config: inline)
 
 
 def extracted(video: Path, wanted: Wanted, out: Path, *more: object) -> Result:
@@ -52,7 +52,7 @@ def pipeline_take(root: Path, video: Path, per_step: int) -> Take:
     tokens = TokensConfig(fps=4.0 * per_step)
     placed = placed_takes(grid_times([row], tokens.fps), {}, tokens)
     pooler = load_pooler(root / "models/pooler")
-    (take,) = materialised_takes([row], placed, {}, root / "patches", tokens.fps, pooler)
+    (take,) = materialised_takes([row], placed, {}, root / "patches", tokens.fps, pooler, {})
     return take
 
 
@@ -76,7 +76,9 @@ def test_features_are_those_of_the_stages(tmp_path: Path, per_step: int) -> None
     np.testing.assert_array_equal(features.times, take.times)
     assert written.info.fps == 4.0 * per_step
     models = load_models(Wanted(**{**vars(wanted), "as_trained": True}))
-    np.testing.assert_allclose(video_tokens(models, video)[0], tokens, atol=1e-4)
+    np.testing.assert_allclose(
+        video_tokens(models, video, frame_index(video).info), tokens, atol=1e-4
+    )
 
 
 def test_the_sidecar_tells_models_labels_and_lookahead(tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_the_sidecar_tells_models_labels_and_lookahead(tmp_path: Path) -> None:
     video, out = make_video(tmp_path / "v.mp4", 5.2), tmp_path / "out"
     done = extracted(video, wanted, out, "--training", wanted.training)
     assert done.exit_code == 0, done.output
-    assert "trained on annotated segments; ones found by change stand in" in done.stderr
+    assert "trained on annotated segments; ones found by change replace them" in done.stderr
     told = json.loads((out / "v.npy.json").read_text())
     assert told["models"]["segments"]["kind"] == "found"
     assert len(told["models"]["encoder"]["sha256"]) == 64

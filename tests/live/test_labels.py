@@ -8,12 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjepa.config.trained import AttentiveConfig, LTCausalProbeConfig
-from pjepa.live.labels import LabelStream, Runs
-from pjepa.model.encoder import EncoderConfig, ProcedureEncoder
-from pjepa.probes.registry import new_probe
-from pjepa.probes.temporal import Task
-from pjepa.streams.rule import SegmentRule
+from pjepa.encoder.config import EncoderConfig
+from pjepa.encoder.encoder import ProcedureEncoder
+from pjepa.encoder.segments.rule import SegmentRule
+from pjepa.live.labels import LabelStream, StepRuns
+from pjepa.probes.attentive.config import AttentiveConfig
+from pjepa.probes.base.temporal import Task
+from pjepa.probes.ltcausal.config import LTCausalProbeConfig
+from tests.probes.kinds import new_probe
 
 TASK = Task(16, 3, 0)
 LAYERS = {"stages": 2, "layers": 2, "width": 8, "window": 4, "stride": 4, "reduction": 1}
@@ -56,9 +58,9 @@ def test_an_outside_signal_ends_segments(probe, attention, lengths, seed):
 
 
 def test_a_jump_in_time_ends_a_step():
-    runs = Runs(0.25)
+    runs = StepRuns(0.25)
     ended = [runs.push(t, 1, 0.5) for t in (0.0, 0.25, 2.0)]
     assert ended == [None, None, (0.0, 0.5, 1, 0.5)]
     assert runs.push(2.25, 2, 1.0) == (2.0, 2.25, 1, 0.5)
     assert runs.finish() == (2.25, 2.5, 2, 1.0)
-    assert Runs(0.25).finish() is None
+    assert StepRuns(0.25).finish() is None

@@ -3,11 +3,10 @@
 import io
 import itertools
 import json
+import math
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,25 +14,26 @@ import pytest
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
-from pjepa.errors import InputError
+from pjepa.core.tables import Classes, write_classes
+from pjepa.core.time_grid import token_count
 from pjepa.live.models import load_models
 from pjepa.live.pipe import Pipe
 from pjepa.live.predict import predicted
 from pjepa.live.session import Options, Session
 from pjepa.live.view import Shown, View, clock
-from pjepa.takes.manifest import Classes, write_classes
+from pjepa.ui.errors import InputError
 from pjepa.video.reader import open_video
-from pjepa.video.sampling import token_count
-from tests.live.world import CLASSES, make_action_pooler, make_project, make_video, wait_for
+from tests.core.flip import flip
+from tests.live.world import (
+    CLASSES,
+    make_action_pooler,
+    make_project,
+    make_video,
+    stop_after,
+    wait_for,
+)
 
-ROOT = Path(__file__).resolve().parents[2]
 CELLS = ("linear-pjepa", "attentive-pjepa", "ltcausal-pjepa", "linear-raw", "ltcausal-raw")
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory):
-    root = tmp_path_factory.mktemp("project")
-    return root, make_project(root), make_video(root / "v/x.mp4", 20.3)
 
 
 def wanted(project, cell="linear-pjepa", **changes):
@@ -111,20 +111,37 @@ def test_an_action_pooler_whose_windows_are_others_than_the_backbones(tmp_path, 
 
 
 @pytest.mark.parametrize("cell", CELLS)
+def test_a_camera_that_restarts_begins_a_new_recording(project, tmp_path, cell, capsys):
+    models = load_models(wanted(project, cell))
+    part = make_video(tmp_path / "part.ts", 4.4, format="mpegts")
+    twice = tmp_path / "twice.ts"
+    twice.write_bytes(2 * part.read_bytes())
+    found = predicted(models, twice)
+    assert found.cuts == (18,)
+    assert len(found.times_s) == 36  # 8.8 s at 4 tokens a second, not hours of one frame
+    _, summary, rows = run(models, twice, tmp_path)
+    assert told(rows) == [(s.start, s.end, s.label) for s in found.labelled(CLASSES).steps]
+    assert summary["jumps"] == 1
+    assert any(row["end"] == 4.5 for row in rows)  # no step reaches across
+    with twice.open("rb") as file:
+        session = Session(models, "-", Options(jsonl=tmp_path / "p.jsonl"), Pipe(file.fileno()))
+        session.run()
+    assert "time stamps jump by -4.4 s at 4.4 s: a new recording begins there" in str(
+        capsys.readouterr().err
+    )
+    piped = lines(tmp_path / "p.jsonl")
+    assert session.jumps == 1
+    assert (piped[-1]["end"], 4.5 in [row["end"] for row in piped]) == (9.0, True)
+
+
+@pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("stop", [1, 7])
 def test_a_session_that_was_stopped_goes_on(project, tmp_path, cell, stop):
     models = load_models(wanted(project, cell))
     _, _, whole = run(models, project[2], tmp_path)
     options = {"jsonl": tmp_path / "cut.jsonl", "state": tmp_path / "state"}
     session = Session(models, str(project[2]), Options(quiet=True, **options))
-    usual, count = session.tokens.push, iter(range(100))
-
-    def push(hop):
-        if next(count) == stop:
-            session.source.stop()
-        return usual(hop)
-
-    session.tokens.push = push
+    stop_after(session, stop)
     assert session.run()["status"] == "stopped"
     first = lines(options["jsonl"])
     assert first[-1]["end"] < whole[-1]["end"]
@@ -135,17 +152,33 @@ def test_a_session_that_was_stopped_goes_on(project, tmp_path, cell, stop):
     assert not (tmp_path / "state/state.safetensors").exists()  # nothing left to go on with
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_a_damaged_state_is_put_aside_for_the_one_before(
+    project, tmp_path, monkeypatch, capsys, both
+):
+    monkeypatch.setattr("pjepa.live.session.SAVE_S", 0.0)
+    monkeypatch.setattr("pjepa.live.session.SAVE_SHARE", math.inf)  # a state after every hop
+    models, state = load_models(wanted(project)), tmp_path / "state"
+    _, _, whole = run(models, project[2], tmp_path)
+    options = {"jsonl": tmp_path / "cut.jsonl", "state": state}
+    session = Session(models, str(project[2]), Options(quiet=True, **options))
+    stop_after(session, 7)
+    session.run()
+    for name in ("state.safetensors", *(["state.safetensors.before"] if both else [])):
+        flip(state / name, -1)
+    if both:
+        with pytest.raises(InputError, match="no good state is left; run again to start afresh"):
+            Session(models, str(project[2]), Options(quiet=True, **options))
+    _, _, rows = run(models, project[2], tmp_path, **options)
+    assert told(rows) == told(whole)
+    said = [line for line in capsys.readouterr().err.splitlines() if "is damaged" in line]
+    assert len(said) == 1 + both
+
+
 def test_lines_that_somebody_took_away_leave_no_hole(project, tmp_path):
     models, out = load_models(wanted(project)), tmp_path / "out.jsonl"
     session = Session(models, str(project[2]), Options(False, None, 30, out, tmp_path / "s", True))
-    usual, count = session.tokens.push, itertools.count()
-
-    def push(hop):
-        if next(count) == 7:
-            session.source.stop()
-        return usual(hop)
-
-    session.tokens.push = push
+    stop_after(session, 7)
     session.run()
     first = lines(out)
     out.unlink()
@@ -171,85 +204,6 @@ def test_a_state_of_something_else_is_refused(project, tmp_path):
         Session(again, str(project[2]), Options(quiet=True, state=tmp_path / "state"))
 
 
-# Does what the tool does, and leaves a mark after as many hops of a second as MARK_AFTER says.
-MARKED = """
-import os, pathlib, sys, time
-import pjepa.live.session as session, pjepa.live.tokens as tokens
-from pjepa.cli import app
-session.SAVE_S, usual, hops = 0, tokens.TokenStream.push, []
-def push(*arguments):
-    hops.append(1)
-    if len(hops) > int(os.environ["MARK_AFTER"]):
-        pathlib.Path("mark").touch()
-        time.sleep(600)  # until it is killed
-    found = usual(*arguments)
-    if "MARK_AT" in os.environ and len(hops) == int(os.environ["MARK_AT"]):
-        pathlib.Path("modules").write_text(" ".join(sys.modules))
-        pathlib.Path("mark").touch()
-    return found
-tokens.TokenStream.push = push
-app()
-"""
-
-
-def start(project, folder, *arguments, code=MARKED, **environment):
-    _, found, _ = project
-    options = ["--model", found.model, "--probe", found.cell, "--training", found.training]
-    return subprocess.Popen(
-        [sys.executable, "-c", code, "stream", *map(str, (*arguments, *options))],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
-        cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-
-
-def wait_for_mark(process, folder):
-    def there():
-        assert process.poll() is None, process.stderr.read().decode()
-        return (folder / "mark").exists()
-
-    wait_for(there)
-
-
-def test_killed_and_restored_gives_the_same_labels(project, tmp_path):
-    """SIGKILL: no handler runs, only what is on disk survives."""
-    out, state = tmp_path / "out.jsonl", tmp_path / "state"
-    options = {"jsonl": out, "state": state}
-    process = start(project, tmp_path, project[2], "--jsonl", out, "--state", state, MARK_AFTER="9")
-    wait_for_mark(process, tmp_path)
-    process.kill()
-    process.communicate()
-    models = load_models(wanted(project))
-    with out.open("ab") as file:
-        file.write(b'{"start": half a line that came after the state')
-    session, _, rows = run(models, project[2], tmp_path, **options)
-    assert session.source.frames < 20 * 8  # it did not begin again
-    _, _, whole = run(models, project[2], tmp_path / "whole")
-    assert told(rows) == told(whole)
-
-
-def test_ctrl_c_on_a_pipe_ends_with_a_complete_file(project, tmp_path):
-    video = make_video(tmp_path / "x.ts", 6.0, format="mpegts")
-    out, summary = tmp_path / "out.jsonl", tmp_path / "s.json"
-    process = start(
-        project, tmp_path, "-", "--jsonl", out, "--summary", summary, MARK_AFTER="9", MARK_AT="5"
-    )
-    process.stdin.write(video.read_bytes())
-    process.stdin.flush()  # and then nothing: the camera is on, the pipe is open
-    wait_for_mark(process, tmp_path)
-    process.send_signal(signal.SIGINT)
-    printed, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said.decode()
-    rows = lines(out)
-    assert json.loads(summary.read_text())["status"] == "stopped"
-    assert len(printed.decode().splitlines()) == len(rows)  # plain lines, no view
-    assert b"\x1b[" not in printed + said
-    assert (rows[0]["start"], rows[-1]["end"]) == (0.0, 5.0)
-    assert said.startswith(b"loading models\n")  # something to see at once
-    assert "stopped; " in said.decode()
-    loaded = set((tmp_path / "modules").read_text().split())
-    assert not loaded & {"torch._dynamo", "timm", "scipy", "sympy"}  # seconds before a stream
-
-
 def test_a_service_that_is_stopped_completes_its_output(project, tmp_path):
     models, before = load_models(wanted(project)), signal.getsignal(signal.SIGTERM)
     session = Session(models, str(project[2]), Options(quiet=True, jsonl=tmp_path / "x.jsonl"))
@@ -264,33 +218,6 @@ def test_a_service_that_is_stopped_completes_its_output(project, tmp_path):
     assert session.run()["status"] == "stopped"
     assert lines(tmp_path / "x.jsonl")[-1]["end"] == 4.0
     assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_a_stalled_pipe_is_said_and_complete(project, tmp_path):
-    video = make_video(tmp_path / "x.ts", 4.0, format="mpegts")
-    process = start(
-        project, tmp_path, "-", "--stall", "600", "--jsonl", "out.jsonl", MARK_AFTER="9",
-        code=MARKED.replace("app()", IMPATIENT),
-    )  # fmt: skip
-    process.stdin.write(video.read_bytes())
-    process.stdin.flush()
-    said = process.stderr.read().decode()
-    assert process.wait(timeout=120) == 1
-    assert "stalled: no frame for 0.2 s" in said
-    assert lines(tmp_path / "out.jsonl")[-1]["end"] >= 2.0
-
-
-# Once two hops came, the source may not pause for longer than a blink.
-IMPATIENT = """
-import pjepa.live.source as source
-hops_of = source.Source.hops
-def impatient(self):
-    for number, hop in enumerate(hops_of(self)):
-        yield hop
-        self.stall_s = 0.2 if number == 1 else self.stall_s
-source.Source.hops = impatient
-app()
-"""
 
 
 @pytest.mark.parametrize("live", [False, True])

@@ -1,18 +1,20 @@
 """The decoding thread hands over the frames that the file reader would choose."""
 
+import itertools
 import os
 import threading
 import time
 
+import av
 import numpy as np
 import pytest
 import torch
 
-from pjepa.errors import InputError
+from pjepa.core.time_grid import token_count
 from pjepa.live.pipe import CHUNK, PIPE, Pipe
 from pjepa.live.source import Grid, Source
+from pjepa.ui.errors import InputError
 from pjepa.video.reader import open_video
-from pjepa.video.sampling import token_count
 from tests.live.world import make_video, wait_for
 
 
@@ -58,12 +60,20 @@ def test_a_file_waits_for_a_busy_reader(tmp_path):
 
 def test_a_live_source_drops_and_counts(tmp_path):
     path = make_video(tmp_path / "x.mp4", 8.0)
-    source, starts = Source(str(path), Grid(4.0, 2, 1), as_tensor, live=True), []
+    prepared, taken = itertools.count(), threading.Event()
+
+    def prepare(frames):
+        if next(prepared):  # the second hop waits until the reader has the first
+            taken.wait()
+        return as_tensor(frames)
+
+    source, starts = Source(str(path), Grid(4.0, 2, 1), prepare, live=True), []
     for hop in source.hops():
         if not starts:  # the reader is busy until all is decoded: two hops wait, 29 are lost
+            taken.set()
             wait_for(lambda: source.dropped == 2 * 29)
         starts.append(hop.start)
-    assert starts[1:] == [30, 31]  # the newest frames are the ones that stay
+    assert starts == [0, 30, 31]  # the newest frames are the ones that stay
     assert source.frames + source.dropped == 64
     assert source.status == "ended"
 
@@ -86,14 +96,14 @@ def test_what_came_while_models_were_loading_is_not_dropped(tmp_path):
 def test_a_source_that_stalls_is_said(tmp_path):
     path = make_video(tmp_path / "x.ts", 2.0, format="mpegts")
     end, start = os.pipe()
-    os.write(start, path.read_bytes())  # and then nothing: the pipe stays open
-    source = Source(PIPE, Grid(4.0, 2, 1), as_tensor, True, stall_s=600, pipe=Pipe(end))
+    pipe, sent = Pipe(end), os.write(start, path.read_bytes())  # and then nothing: it stays open
+    wait_for(lambda: pipe._waiting == sent)  # what came before the reader is never dropped
+    source = Source(PIPE, Grid(4.0, 2, 1), as_tensor, True, stall_s=86400, pipe=pipe)
     for number, _ in enumerate(source.hops()):
         if number == 4:
             source.stall_s = 0.2
     assert source.status == "stalled: no frame for 0.2 s"
-    source._thread.join(60)
-    assert not source._thread.is_alive()  # it does not hang in the pipe
+    source._thread.join()  # it does not hang in the pipe
     os.close(start)
 
 
@@ -119,10 +129,19 @@ def test_a_pipe_keeps_order_and_a_bound():
     assert arrivals == sorted(arrivals)
 
 
+def test_an_unexpected_error_ends_the_source_and_is_said(tmp_path):
+    def broken(frames):
+        raise ZeroDivisionError("by zero")
+
+    source = Source(str(make_video(tmp_path / "x.mp4", 1.0)), Grid(4.0, 2, 1), broken, stall_s=1e9)
+    assert list(source.hops()) == []
+    assert source.status == "failed: ZeroDivisionError: by zero"
+
+
 def test_what_is_no_video_is_named(tmp_path):
     text = tmp_path / "x.mp4"
     text.write_text("no video at all")
-    with pytest.raises(InputError, match=r"x\.mp4: no video that can be decoded"):
+    with pytest.raises(InputError, match=r"x\.mp4: cannot be decoded"):
         Source(str(text), Grid(4.0, 2, 1), as_tensor)
 
 
@@ -132,3 +151,38 @@ def test_a_file_cut_off_gives_what_it_has_and_ends(tmp_path):
     source = Source(str(path), Grid(4.0, 2, 1), as_tensor)
     assert 2 <= len(list(source.hops())) < 16
     assert source.status.startswith(("ended", "failed"))
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_jump_ends_a_hop_and_is_said(tmp_path, ahead):
+    part = make_video(tmp_path / "x.ts", 2.2, format="mpegts")
+    parts = [part.read_bytes(), part.read_bytes()]
+    if ahead:
+        late = make_video(
+            tmp_path / "y.ts", 2.2, format="mpegts", options={"output_ts_offset": "9000"}
+        )
+        parts[1] = late.read_bytes()
+    end, start = os.pipe()
+    pipe = Pipe(end)  # reads at once, so that any number of bytes fits
+    os.write(start, b"".join(parts))
+    os.close(start)
+    hops, found = frames_of(Source(PIPE, Grid(4.0, 2, 4), as_tensor, pipe=pipe))
+    with open_video(part) as reader:
+        once = reader.frames(np.arange(18) / 8.0)
+    np.testing.assert_array_equal(found, np.concatenate([once, once]))
+    assert [hop.start for hop in hops] == [0, 4, 8, 9, 13, 17]
+    assert [hop.start for hop in hops if hop.jump is not None] == [9]
+    assert (hops[3].jump.by_s > 3600) == ahead
+
+
+def test_a_packet_that_cannot_be_decoded_does_not_end_a_pipe(tmp_path):
+    path = make_video(tmp_path / "x.mkv", 8.0)
+    with av.open(str(path)) as container:
+        broken = [bytes(packet) for packet in container.demux(video=0) if packet.size][20]
+    content = path.read_bytes()
+    path.write_bytes(content.replace(broken[8:], bytes(len(broken) - 8)))
+    with path.open("rb") as file:
+        source = Source(PIPE, Grid(4.0, 2, 1), as_tensor, pipe=Pipe(file.fileno()))
+        hops = list(source.hops())
+    assert len(hops) in (32, 33)  # the mean frame lasts a little longer without the lost one
+    assert (source.status, source.damaged) == ("ended", 1)

@@ -1,5 +1,6 @@
 """A small stack of real parts on disk: videos, backbone, pooler, encoder, probes, tokens."""
 
+import itertools
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -8,21 +9,24 @@ import av
 import numpy as np
 import torch
 
-from pjepa.backbones.backbone import backbone_facts
-from pjepa.backbones.encode import patch_info
-from pjepa.config.patches import PatchesConfig
-from pjepa.config.trained import AttentiveConfig, LTCausalProbeConfig, LTContextProbeConfig
+from pjepa.core.files import read_json, write_json
+from pjepa.core.tables import Classes, write_classes
+from pjepa.encoder.config import EncoderConfig
+from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.live.models import Wanted
-from pjepa.model.encoder import EncoderConfig, ProcedureEncoder
-from pjepa.pooling.action import ActionPooler, ActionShape
-from pjepa.pooling.stored import write_weights
-from pjepa.probes.linear import LinearProbe
-from pjepa.probes.registry import new_probe
-from pjepa.probes.temporal import Task
+from pjepa.patches.backbone import backbone_facts
+from pjepa.patches.config import PatchesConfig
+from pjepa.patches.encode import patch_info
+from pjepa.pooler.models.action import ActionPooler, ActionShape
+from pjepa.pooler.models.stored import write_weights
+from pjepa.probes.attentive.config import AttentiveConfig
+from pjepa.probes.base.temporal import Task
+from pjepa.probes.linear.probe import LinearProbe
+from pjepa.probes.ltcausal.config import LTCausalProbeConfig
+from pjepa.probes.ltcontext.config import LTContextProbeConfig
 from pjepa.streams.schema import StreamInfo
 from pjepa.streams.store import StreamWriter, Take
-from pjepa.takes.manifest import Classes, write_classes
-from pjepa.work import read_json, write_json
+from tests.probes.kinds import new_probe
 
 CLASSES = Classes(("background", "cut <b>&", 'mix, "stir"', "pour"), 0)
 WIDTH, FPS, SIDE = 64, 15, 96
@@ -33,11 +37,21 @@ PATCHES = PatchesConfig(
 
 
 def wait_for(condition):
-    """Waits until it holds, however busy the machine is."""
-    deadline = time.monotonic() + 120
+    """Waits until it holds, however busy the machine is; what never comes is the suite's to end."""
     while not condition():
-        assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def stop_after(session, hops):
+    """Stop the session's source when so many hops have been taken."""
+    usual, count = session.tokens.push, itertools.count()
+
+    def push(hop):
+        if next(count) == hops:
+            session.source.stop()
+        return usual(hop)
+
+    session.tokens.push = push
 
 
 def make_video(path: Path, seconds: float, seed: int = 0, fps: int = FPS, **options) -> Path:

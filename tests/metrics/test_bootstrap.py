@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pjepa.errors import InputError
-from pjepa.metrics.bootstrap import Statistics, difference_interval, interval
+from pjepa.metrics.bootstrap import FEWEST, Interval, Statistics, difference_interval, interval
 from pjepa.metrics.segmentation import METRICS, segmentation_scores, take_statistics
+from pjepa.ui.errors import InputError
 
 
 def noisy_takes(noise: float, count: int = 24, seed: int = 0) -> tuple[list, list]:
@@ -88,3 +88,11 @@ def test_bad_input_is_one_line() -> None:
         difference_interval(stats, {"t00": stats["t00"]}, GROUPS, "acc", 10, 0)
     with pytest.raises(InputError, match="unknown metric"):
         interval(stats, GROUPS, "accuracy", 10, 0)
+
+
+def test_few_groups_are_never_sure() -> None:
+    """Resamples of five groups or fewer are too much alike: nothing may rest on them."""
+    for groups in (1, FEWEST - 1, FEWEST, 100):
+        gain = Interval(5.0, 4.0, 6.0, groups)
+        assert gain.holds == gain.above_zero == gain.excludes_zero == (groups >= FEWEST)
+        assert not Interval(-5.0, -6.0, -4.0, groups).above_zero

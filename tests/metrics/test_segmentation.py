@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.metrics import loop_edit, loop_scores, loop_segments
-from pjepa.errors import InputError
 from pjepa.metrics.classes import class_scores, confusion
 from pjepa.metrics.runs import edit_distance, label_runs, majority_vote
 from pjepa.metrics.segmentation import (
@@ -19,6 +18,7 @@ from pjepa.metrics.segmentation import (
     segmentation_scores,
     take_statistics,
 )
+from pjepa.ui.errors import InputError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TAS = json.loads((GOLDEN / "tas" / "metrics.json").read_text())

@@ -18,26 +18,28 @@ from typing import Any
 import pytest
 import torch
 
-from pjepa.config.cells import CellsConfig
-from pjepa.config.data import DataConfig
-from pjepa.config.params import Params, check_params
-from pjepa.config.presets import params_text
-from pjepa.config.section import read_section
-from pjepa.roots import data_root
-from pjepa.takes.scan import write_scan
+from pjepa.cells.config import CellsConfig
+from pjepa.core.roots import data_root
+from pjepa.core.section import read_section
+from pjepa.takes.config import DataConfig
+from pjepa.takes.sources.scan import write_scan
+from pjepa.tools.params import Params, check_params
+from pjepa.tools.paths import source_list
+from pjepa.tools.presets import params_text
 
 STAGES = (
     "takes", "patches", "pooler", "tokens", "pretrain", "select", "curve", "controls", "features",
     "probe", "report",
 )  # fmt: skip
 SMALL: dict[str, Any] = {  # sizes only: what a stage does is not changed
+    "machine": {"device": "cpu", "workers": 1},
+    "threads": 1,
     "patches": {
         "backbone": "vjepa2_1_vit_tiny",
         "checkpoint": "random",
         "frames_per_window": 16,
         "crop": 32,
         "grid": 1,
-        "workers": 1,
     },
     "pjepa": {
         "width": 16,
@@ -50,13 +52,12 @@ SMALL: dict[str, Any] = {  # sizes only: what a stage does is not changed
         "warmup_steps": 0,
         "snapshot_every": 1,
         "batch_tokens": 512,
-        "threads": 1,
     },
-    "select": {"l2": [0.01], "threads": 1},
-    "curve": {"l2": [0.01], "threads": 1},
-    "features": {"random_draws": 1, "threads": 1},
+    "select": {"l2": [0.01]},
+    "curve": {"l2": [0.01]},
+    "features": {"random_draws": 1},
     "probe": {
-        "common": {"bootstrap": 10, "threads": 1},
+        "common": {"bootstrap": 10},
         "linear": {"l2": [0.01], "max_iterations": 20, "paper": {"epochs": 1}},
     },
     "cells": {"representations": ["raw", "segment_mean", "pjepa"]},
@@ -102,13 +103,20 @@ def run_stages(stages: Iterable[str] = STAGES, scan: bool = True) -> str:
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             if scan:
-                write_scan(read_section(DataConfig, "data"), data_root())
+                config = read_section(DataConfig, "data")
+                write_scan(config, data_root(), source_list(config.source))
             for stage in stages:
                 check_params()
                 run_stage(stage)
     finally:
         torch.set_num_threads(threads)
     return said.getvalue()
+
+
+def preloaded() -> None:
+    """Imports every stage, so that what is forked later starts at once."""
+    for stage in STAGES:
+        importlib.import_module(f"stages.{stage}")
 
 
 def run_stage(stage: str) -> None:

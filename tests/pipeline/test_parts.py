@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pjepa import paths
+from pjepa.core.files import read_json
 from pjepa.streams import store
-from pjepa.work import read_json
+from pjepa.tools import paths
 from tests.pipeline.in_process import project, run_stages
 from tests.pipeline.test_preset_runs import miniature
+
+pytestmark = pytest.mark.slow
 
 
 def test_all_stages_run_on_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

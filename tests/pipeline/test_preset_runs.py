@@ -11,18 +11,22 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pjepa import paths
-from pjepa.cli import app
-from pjepa.config.presets import preset_names
-from pjepa.config.section import read_params
-from pjepa.report.paper_numbers import COMBINED, PAPER
+from examples.ikea_asm import convert
+from pjepa.core.files import read_json
+from pjepa.core.section import read_params
 from pjepa.streams.store import StreamReader
-from pjepa.work import read_json
+from pjepa.tools import paths
+from pjepa.tools.cli import app
+from pjepa.tools.compare.paper_numbers import COMBINED, PAPER
+from pjepa.tools.presets import preset_names
+from tests.examples.ikea import write_checkout
 from tests.pipeline.in_process import SMALL, merged, project, run_stages
 from tests.takes.archives import WIDTH, write_archive, write_release
 from tests.takes.bundles import write_bundle
-from tests.takes.own_videos import write_video
+from tests.takes.own_videos import write_own_videos, write_video
 from tests.takes.test_egoexo4d import take as take_facts
+
+pytestmark = pytest.mark.slow
 
 PRESETS = Path(__file__).resolve().parents[2] / "presets"
 NOT_DATA = {"demo", "fact-official", "ltcontext-official"}  # no data set of their own
@@ -30,7 +34,7 @@ NAMES = [name for name in preset_names(PRESETS) if name not in NOT_DATA]
 ONCE = {"epochs": 1, "milestones": [1]}
 TEMPORAL = {"stages": 2, "layers": 2, "width": 8, "window": 4, "stride": 4, **ONCE}
 TINY: dict[str, Any] = {
-    "pooler": {"depth": 2, "heads": 2, "epochs": 1, "workers": 1, "threads": 1},
+    "pooler": {"depth": 2, "heads": 2, "epochs": 1},
     "pjepa": {"mlp_ratio": 2.0},
     "probe": {
         "common": {"streaming": ["segments"]},
@@ -62,6 +66,11 @@ def write_data(values: dict[str, Any], root: Path) -> None:
         write_recordings(root / "assembly101")
     elif data["source"] == "egoexo4d":
         write_keysteps(root / "egoexo4d")
+    elif data["source"] == "mstcn":
+        write_checkout(root / "checkout")
+        convert(root / "checkout", root / data["mstcn"]["dataset"])
+    elif data["source"] == "folder":
+        write_own_videos(root / "videos")
     else:
         raise AssertionError(f"no miniature of {data['source']}")
 

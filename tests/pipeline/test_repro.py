@@ -6,6 +6,7 @@ place. A test may find results of another in the run-cache, which DVC restores w
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -20,15 +21,18 @@ import pandas as pd
 import pytest
 import yaml
 
-from pjepa.config.params import Params
-from pjepa.config.presets import params_text
-from pjepa.probes.curve_file import ProbeCurve, write_curve
+from pjepa.curve.file import ProbeCurve, write_curve
+from pjepa.tools.params import Params
+from pjepa.tools.presets import params_text
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 CELLS = ["raw", "pjepa", "pjepa_segment", "random"]
 SMALL: dict[str, dict[str, Any]] = {
+    "": {"threads": 1},
     "data.demo": {"takes": 12, "min_s": 12.0, "max_s": 16.0, "video_size": 64},
-    "patches": {"crop": 32, "grid": 1, "workers": 1},
+    "patches": {"crop": 32, "grid": 1},
     "pooler": {"kind": "mean", "epochs": 2},
     "pjepa": {
         "width": 32,
@@ -90,9 +94,8 @@ class Copy:
         values = yaml.safe_load(path.read_text())
         for name, change in changes.items():
             section = values
-            for part in name.split("."):
-                section = section[part]
-            assert set(change) <= set(section), f"params.yaml lacks one of {name}: {change}"
+            for part in filter(None, name.split(".")):
+                section = section.setdefault(part, {})
             section.update(change)
         path.write_text(params_text(Params.model_validate(values)))
 
@@ -201,7 +204,6 @@ def test_the_probe_over_epochs_is_drawn(copy: Copy) -> None:
         assert value in page
 
 
-@pytest.mark.slow
 def test_mask_ratio_runs_only_what_reads_the_encoder(copy: Copy) -> None:
     output = copy.run("dvc", "exp", "run", "-S", "pjepa.mask_ratio=0.6")
     encoder = {"pretrain", "select", "curve", "features", "report"}
@@ -215,7 +217,6 @@ def test_mask_ratio_runs_only_what_reads_the_encoder(copy: Copy) -> None:
     assert re.search(r"linear\.pjepa\.\w+ +[\d.]+ +[\d.]+ +-?[\d.]+", table), table
 
 
-@pytest.mark.slow
 def test_adding_a_cell_runs_that_cell(copy: Copy) -> None:
     copy.edit_params({"cells": {"representations": [*CELLS, "smooth"]}})
     assert ran(copy.run("dvc", "repro")) == cells("smooth") | {"report"}
@@ -223,7 +224,6 @@ def test_adding_a_cell_runs_that_cell(copy: Copy) -> None:
     assert ran(copy.run("dvc", "repro")) == {"report"}
 
 
-@pytest.mark.slow
 def test_editing_a_label_encodes_and_pretrains_nothing(copy: Copy) -> None:
     before = copy.hashes()
     change_one_label(copy.folder)
@@ -239,7 +239,6 @@ def test_editing_a_label_encodes_and_pretrains_nothing(copy: Copy) -> None:
     assert after["data/tokens/labels.parquet"] != before["data/tokens/labels.parquet"]
 
 
-@pytest.mark.slow
 def test_another_pooler_and_back_trains_nothing_twice(copy: Copy) -> None:
     before = copy.hashes()
     output = copy.run("dvc", "exp", "run", "-S", "pooler.kind=action")
@@ -268,21 +267,17 @@ def change_one_label(folder: Path) -> None:
     pq.write_table(pa.Table.from_pandas(frame, table.schema, preserve_index=False), path)
 
 
-@pytest.mark.slow
 def test_queued_experiments_run_and_show(copy: Copy) -> None:
-    copy.run("dvc", "exp", "run", "--queue", "-S", "pjepa.mask_ratio=0.4,0.6")
+    """The last stage alone changes: the queue is what is tried here."""
+    copy.run("dvc", "exp", "run", "--queue", "-S", "report.bootstrap=10,30")
     copy.run("dvc", "queue", "start")
-    limit = time.monotonic() + 600
-    while re.search(r"Queued|Running", status := copy.run("dvc", "queue", "status")):
-        assert time.monotonic() < limit, status
-        time.sleep(2)
+    while len(re.findall("Success|Failed", status := copy.run("dvc", "queue", "status"))) < 2:
+        time.sleep(2)  # one that is just being started is in no state at all
     assert status.count("Success") == 2, status + copy.run("dvc", "exp", "show")
-    shown = copy.run("dvc", "exp", "show", "--csv").splitlines()
-    column = shown[0].split(",").index("pjepa.mask_ratio")
-    assert {"0.4", "0.6", "0.8"} <= {row.split(",")[column] for row in shown[1:]}
+    shown = csv.DictReader(copy.run("dvc", "exp", "show", "--csv").splitlines())
+    assert {"10", "20", "30"} <= {row["report.bootstrap"] for row in shown}
 
 
-@pytest.mark.slow
 def test_two_runs_from_scratch_are_byte_identical(finished: Copy, tmp_path: Path) -> None:
     second = Copy(tmp_path / "second")
     second.run("dvc", "repro")

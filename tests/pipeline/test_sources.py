@@ -7,16 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from pjepa import paths
-from pjepa.backbones.store import skipped_takes
-from pjepa.errors import InputError
+from pjepa.core.tables import read_videos
+from pjepa.patches.store import skipped_takes
 from pjepa.streams.store import StreamReader, read_labels
-from pjepa.takes.manifest import read_videos
+from pjepa.tools import paths
+from pjepa.tools.cli import app
+from pjepa.ui.errors import InputError
 from tests.pipeline.in_process import SMALL, STAGES, merged, project, run_stages
 from tests.takes.assembly import SEQUENCES, SPANS, VIEW, write_annotations, write_lmdb
 from tests.takes.bundles import EGOPROCEL, STEPS, frame_labels, write_bundle, write_egoprocel
 from tests.takes.own_videos import write_own_videos, write_video
+
+pytestmark = pytest.mark.slow
 
 MSTCN = {"data": {"source": "mstcn", "mstcn": {"dataset": "gtea"}}}
 
@@ -79,6 +83,9 @@ def test_own_videos_run_to_the_report_with_and_without_labels(
     else:
         assert metrics == {}
         assert said.count("skipped, no take has labels") == 3
+        assert "features are in data/representations/" in said
+        shown = CliRunner().invoke(app, ["summary"])
+        assert (shown.exit_code, "no take has labels" in shown.stdout) == (0, True)
         assert "No probe was run: no take has labels" in text
     assert str(tmp_path) not in (paths.REPORT / "report.json").read_text()
 

@@ -16,14 +16,14 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from pjepa.config.params import Params
-from pjepa.config.presets import params_text
+from pjepa.tools.params import Params
+from pjepa.tools.presets import params_text
 from tests.pipeline.test_preset_runs import miniature
 from tests.pipeline.test_repro import Copy, ran
 
 pytestmark = pytest.mark.slow
 BUCKET = "pjepa-team"
-SCAN = (sys.executable, "-c", "from pjepa.cli import app; app()", "data", "scan")
+SCAN = (sys.executable, "-c", "from pjepa.tools.cli import app; app()", "data", "scan")
 
 
 class PresetCopy(Copy):

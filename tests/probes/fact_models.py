@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from pjepa.config.fact import FactConfig
+from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.fact.model import Fact
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tas"

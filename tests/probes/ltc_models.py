@@ -9,9 +9,10 @@ from safetensors import safe_open
 from torch import Tensor
 from torch.nn import functional as F
 
-from pjepa.config.ltcontext import LTCausalConfig, LTContextConfig
-from pjepa.probes.ltcausal import LTCausal
-from pjepa.probes.ltcontext import LTContext, official_weights
+from pjepa.probes.ltcausal.config import LTCausalConfig
+from pjepa.probes.ltcausal.model import LTCausal
+from pjepa.probes.shared.long_term.config import LTContextConfig
+from pjepa.probes.shared.long_term.model import LTContext, official_weights
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tas"
 FILES = ("ltc_red1_dil4", "ltc_red2_dil2")
@@ -53,11 +54,17 @@ def golden_batch(tensors: dict[str, Tensor], case: str) -> Batch:
     return tensors[f"{case}.input"].transpose(1, 2), None if bool(mask.all()) else mask
 
 
-def obvious_attention(module: Any, x: Tensor, values: Tensor, allowed: Tensor) -> Tensor:
+def obvious_attention(module: Any, x: Tensor, values: Tensor | None, allowed: Tensor) -> Tensor:
     """`x` plus attention under a boolean T x T matrix, for one take [T, d]."""
     heads, half = module.config.heads, x.shape[1] // 2
-    q, k, _ = F.linear(x, module.qkv.weight, module.qkv.bias).split(half, 1)
-    v = F.linear(values, module.qkv.weight[2 * half :], module.qkv.bias[2 * half :])
+    seen = x
+    if module.config.normalised:
+        spread = x.var(0, unbiased=False) + 1e-5
+        seen = (x - x.mean(0)) / spread.sqrt()
+    values = seen if values is None else values
+    q, k, _ = F.linear(seen, module.qkv.weight, module.qkv.bias).split(half, 1)
+    _, k_before, v = F.linear(values, module.qkv.weight, module.qkv.bias).split(half, 1)
+    k = k_before if module.config.release else k
     found = []
     for q_h, k_h, v_h in zip(*(y.chunk(heads, 1) for y in (q, k, v)), strict=True):
         scores = (q_h @ k_h.T / (half / heads) ** 0.5).masked_fill(~allowed, -torch.inf)
@@ -70,6 +77,8 @@ def obvious_logits(model: LTContext, x: Tensor, segment: Tensor | None = None) -
     config, i = model.config, torch.arange(len(x))
     base = i[:, None] // config.window * config.window
     near = (i >= base - config.window // 2) & (i < base + config.window + config.window // 2)
+    if config.release:
+        near = (i - i[:, None]).abs() <= config.window
     far = i % config.stride == i[:, None] % config.stride
     if segment is not None:
         near, far = (seen & (segment <= segment[:, None]) for seen in (near, far))
@@ -82,7 +91,7 @@ def obvious_logits(model: LTContext, x: Tensor, segment: Tensor | None = None) -
             padded = F.pad(f.T[None], (2 * k, 0) if model.causal else (k, k))
             o = F.gelu(F.conv1d(padded, conv.weight, conv.bias, dilation=k))[0].T
             for attention, seen in ((layer.windowed_attn, near), (layer.ltc_attn, far)):
-                o = obvious_attention(attention, o, o if values is None else values, seen)
+                o = obvious_attention(attention, o, values, seen)
             f = f + layer.out_linear(o)
         logits.append(stage.out_proj(f))
         x, values = logits[-1].softmax(1), model.dim_reduction(f) if values is None else f

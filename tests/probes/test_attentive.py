@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pjepa.config.trained import AttentiveConfig
-from pjepa.probes.attentive import AttentiveProbe
-from pjepa.probes.temporal import Task
+from pjepa.probes.attentive.config import AttentiveConfig
+from pjepa.probes.attentive.probe import AttentiveProbe
+from pjepa.probes.base.temporal import Task
 
 WIDTH, CLASSES = 5, 3
 KINDS = ("causal", "chunk")

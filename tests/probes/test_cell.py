@@ -10,15 +10,17 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from pjepa.errors import InputError
+from pjepa.cells.stored import cell_statistics
+from pjepa.core.tables import read_takes
+from pjepa.core.text import text_of_cell
 from pjepa.metrics.bootstrap import difference_interval, interval
 from pjepa.metrics.segmentation import METRICS, segmentation_scores
-from pjepa.probes.cell import CellInputs, run_cell
-from pjepa.probes.fit import probe_accuracy, take_roles
-from pjepa.probes.linear import LinearProbe
-from pjepa.probes.stored import cell_statistics
+from pjepa.probes.base.roles import take_roles
+from pjepa.probes.linear.fit import probe_accuracy
+from pjepa.probes.linear.probe import LinearProbe
+from pjepa.probes.shared.cell.cell import CellInputs, run_cell
 from pjepa.streams.store import StreamReader, StreamWriter, Take, read_labels, write_labels
-from pjepa.takes.manifest import read_takes
+from pjepa.ui.errors import InputError
 from tests.probes.world import COMMON, FPS, LINEAR, NAMES, WIDTH, takes_rows, world
 
 
@@ -41,6 +43,8 @@ def test_folder_is_complete(tmp_path: Path) -> None:
     assert details["runs"]["converged"][0]["fit"]["l2"] in LINEAR.l2
     assert details["selection"] == {"on": "holdout", "on_reported": False}
     assert details["labels"]["variant"] == "full"
+    assert details["settings"]["linear"]["l2"] == list(LINEAR.l2)
+    assert details["settings"]["common"]["device"] == "cpu"
     assert details["sight"] == {"to": "token", "whole_take": False, "lookahead_s": 0.0}
     assert LinearProbe.load(out / "model").weight.shape == (4, WIDTH)
 
@@ -62,7 +66,7 @@ def test_segments_cover_every_take_and_survive_any_name(tmp_path: Path) -> None:
     out, _ = cell(tmp_path)
     with (out / "segments.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert {row["label"] for row in rows} <= set(NAMES)
+    assert {text_of_cell(row["label"]) for row in rows} <= set(NAMES)
     for take in {row["take"] for row in rows}:
         mine = [row for row in rows if row["take"] == take]
         assert float(mine[0]["start"]) == 0

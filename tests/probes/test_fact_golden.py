@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from pjepa.config.fact import PRESETS
 from pjepa.probes.fact import frame_branch
 from pjepa.probes.fact.blocks import BlockOutput, Exchange
+from pjepa.probes.fact.config import PRESETS
 from pjepa.probes.fact.losses import block_loss, smoothness
 from pjepa.probes.fact.matching import soft_iou
 from pjepa.probes.fact.merging import merged_probability

@@ -8,10 +8,10 @@ import torch
 from pydantic import ValidationError
 from torch.testing import assert_close
 
-from pjepa.config.fact import FactConfig
-from pjepa.errors import InputError
 from pjepa.probes.fact.blocks import BlockOutput, Exchange
+from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.fact.model import Fact
+from pjepa.ui.errors import InputError
 from tests.probes.fact_models import (
     CLASSES,
     OFFICIAL,
@@ -147,6 +147,7 @@ def test_layers_start_equal() -> None:
         assert all(map(torch.equal, first.parameters(), second.parameters()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", ["iU", "iu"])
 def test_learns_and_repeats(blocks: str) -> None:
     centres = 2 * torch.randn(CLASSES, WIDTH)
@@ -175,3 +176,22 @@ def test_cuda_equals_cpu() -> None:
     model = model.cuda()
     found = model.loss(model(OFFICIAL["input"].cuda()), OFFICIAL["label"])
     assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("frame", ["m", "m2"])
+@pytest.mark.parametrize("blocks", STRINGS)
+def test_takes_together_give_what_each_gives_alone(blocks: str, frame: str) -> None:
+    """In one take all tokens are null here, in another none."""
+    for seed, changes in enumerate(({}, {"positions": True, "segment_layers": 2})):
+        torch.manual_seed(seed)
+        model = small(blocks=blocks, frame=frame, **changes).double().eval()
+        take, _ = some_take(90, seed)
+        prefixes = [take[:end] for end in (1, 7, 40, 90, 90)]
+        logits = torch.stack([model(prefix)[-1].token_logits for prefix in prefixes])  # [5, M, C+1]
+        lead = (logits[..., :-1].amax(-1) - logits[..., -1]).amax(-1)  # [5] of a class over null
+        last: Any = model.block_list[-1]
+        last.action_branch.out_linear.bias[-1] += (lead.min() + lead.max()) / 2
+        found = model.predict_together(prefixes)
+        for row, prefix in zip(found, prefixes, strict=True):
+            assert_close(row[: len(prefix)], model.predict(prefix))

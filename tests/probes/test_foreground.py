@@ -5,14 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
-from pjepa.config.trained import ForegroundConfig
-from pjepa.errors import InputError
-from pjepa.probes.foreground import ForegroundProbe, Logits
-from pjepa.probes.linear import LinearProbe
-from pjepa.probes.registry import load_probe
-from pjepa.probes.released import released_head
-from pjepa.probes.temporal import Task, TrainedProbe
+from pjepa.probes.base.registry import load_probe
+from pjepa.probes.base.temporal import Task, TrainedProbe
+from pjepa.probes.foreground.config import ForegroundConfig
+from pjepa.probes.foreground.probe import ForegroundProbe, Logits
+from pjepa.probes.linear.probe import LinearProbe
+from pjepa.tools.cli import app
+from pjepa.tools.released_heads import released_head
+from pjepa.ui.errors import InputError
 
 HEADS = Path(__file__).parents[1] / "golden" / "pjepa" / "fake_release"
 FEATURES = np.random.default_rng(0).normal(size=(200, 16)).astype(np.float32)
@@ -54,6 +56,18 @@ def test_released_affine_heads(name: str) -> None:
     if name == "head_surgical":
         assert probe.details["phase_class_names"] == ["a", "b", "c"]
     assert "/old" not in str(probe.details)
+
+
+def test_a_released_head_becomes_a_probe_by_command(tmp_path: Path) -> None:
+    file, out = str(HEADS / "head_bare_fc.pt"), tmp_path / "model"
+    assert "needs --out" in CliRunner().invoke(app, ["convert", file]).output
+    result = CliRunner().invoke(app, ["convert", file, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    expected = released_head(Path(file)).predict(FEATURES)
+    np.testing.assert_array_equal(load_probe(out).predict(FEATURES), expected)
+    again = CliRunner().invoke(app, ["convert", file, "--out", str(out)])
+    assert again.exit_code == 1
+    assert "exists and is not empty" in again.output
 
 
 def test_files_that_are_no_heads(tmp_path: Path) -> None:

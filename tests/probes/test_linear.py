@@ -1,22 +1,22 @@
 """The converged fit is the optimum, the hold-out only chooses, and both fits are repeatable."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from pjepa.config.probe import LinearConfig, PaperFitConfig
-from pjepa.errors import InputError
-from pjepa.probes.linear import (
-    LabelledTake,
-    LinearProbe,
-    fit_converged,
-    fit_paper,
-    token_accuracy,
-)
-from pjepa.probes.logistic import logistic_path
+from pjepa.probes.base.scoring import LabelledTake
+from pjepa.probes.linear.config import LinearConfig, PaperFitConfig
+from pjepa.probes.linear.logistic import logistic_path
+from pjepa.probes.linear.probe import LinearProbe, fit_converged, fit_paper, token_accuracy
+from pjepa.ui.errors import InputError
 
 CLASSES, WIDTH = 5, 12
 PAPER = PaperFitConfig(epochs=3, lr=1e-2)
@@ -169,3 +169,39 @@ def test_bad_input_is_one_line() -> None:
         fit_paper(unknown, CLASSES, PAPER, 0)
     with pytest.raises(InputError, match="held-out"):
         fit_converged(some_takes(), unknown, CLASSES, LinearConfig())
+
+
+class Peak(TorchDispatchMode):
+    """The most bytes of tensors that were alive at once, as far as they were made inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for x in tree_leaves(found):
+            if isinstance(x, Tensor):
+                storage = x.untyped_storage()
+                self.alive[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        self.alive = {key: kept for key, kept in self.alive.items() if not kept[0].expired()}
+        self.bytes = max(self.bytes, sum(size for _, size in self.alive.values()))
+        return found
+
+
+def test_a_million_tokens_fit_in_24_gb() -> None:
+    """Of 1408 channels and 116 classes: bytes per token and channel, found on small ones."""
+    config = LinearConfig(l2=(1e-2,), max_iterations=1)
+
+    def peak(takes: int, width: int) -> int:
+        features = np.random.default_rng(0).normal(size=(takes, 120, width)).astype(np.float32)
+        labelled = [LabelledTake(take, np.arange(120) % 116) for take in features]
+        with Peak() as found:
+            fit_converged(labelled, [], 116, config)
+        return found.bytes
+
+    narrow, wide = ((peak(40, width) - peak(10, width)) / 3600 for width in (32, 64))
+    per_channel = (wide - narrow) / 32
+    assert 4 <= per_channel < 5  # one copy of the tokens
+    assert 1e6 * (narrow + (1408 - 32) * per_channel) < 24e9

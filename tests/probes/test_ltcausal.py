@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pjepa.config.ltcontext import LTCausalConfig
-from pjepa.errors import InputError
-from pjepa.probes.ltcausal import LTCausal, segment_order
+from pjepa.probes.ltcausal.config import LTCausalConfig
+from pjepa.probes.ltcausal.model import LTCausal, segment_order
+from pjepa.ui.errors import InputError
 from tests.probes.ltc_models import (
     FILES,
     NO_DROPOUT,
@@ -64,6 +64,7 @@ def test_equals_the_obvious_model(lengths: list[int], seed: int) -> None:
     torch.testing.assert_close(model(features, segments), expected, atol=1e-9, rtol=0)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(lengths=LENGTHS, seed=st.integers(0, 99))
 def test_a_prefix_of_whole_segments_is_predicted_as_in_the_whole_take(
@@ -116,6 +117,7 @@ def test_padding_and_batches_change_nothing(takes: list[list[int]], extra: int) 
             assert not ours[number, len(segment) :].any()
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(length=st.integers(1, 90), block=st.integers(1, 40))
 def test_fixed_blocks_need_no_annotation(length: int, block: int) -> None:

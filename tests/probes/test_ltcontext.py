@@ -11,10 +11,11 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.nn import functional as F
 
-from pjepa.config.ltcontext import PRESETS, LTCausalConfig, LTContextConfig
-from pjepa.errors import InputError
-from pjepa.probes.ltcausal import LTCausal
-from pjepa.probes.ltcontext import LTContext, loss_terms
+from pjepa.probes.ltcausal.config import LTCausalConfig
+from pjepa.probes.ltcausal.model import LTCausal
+from pjepa.probes.shared.long_term.config import PRESETS, LTContextConfig
+from pjepa.probes.shared.long_term.model import LTContext, loss_terms
+from pjepa.ui.errors import InputError
 from tests.probes.ltc_models import (
     FILES,
     GOLDEN,
@@ -121,13 +122,14 @@ def test_clipped_smoothing_equals_the_official_one() -> None:
     stride=st.integers(1, 9),
     heads=st.sampled_from([1, 2]),
     dilation=st.integers(1, 4),
+    norm=st.booleans(),
 )
 def test_equals_the_obvious_model_with_gradients(
-    length: int, window: int, stride: int, heads: int, dilation: int
+    length: int, window: int, stride: int, heads: int, dilation: int, norm: bool
 ) -> None:
     config = LTContextConfig(
         stages=3, layers=3, width=8, reduction=2, window=window, stride=stride, heads=heads,
-        dilation=dilation, **NO_DROPOUT,
+        dilation=dilation, instance_norm=norm, **NO_DROPOUT,
     )  # fmt: skip
     torch.manual_seed(length)
     model = LTContext(config, 5, 4).double()
@@ -203,3 +205,13 @@ def test_bad_input_is_named() -> None:
     for wrong in ({"window": 7}, {"heads": 3}, {"width": 8, "reduction": 8}, {"layer": 3}):
         with pytest.raises(ValidationError):
             LTContextConfig(**wrong)
+
+
+@torch.no_grad()
+def test_takes_together_give_what_each_gives_alone() -> None:
+    """Padding slightly changes the official model's batches; here it must not."""
+    model = LTContext(SMALL, 5, 3).eval()
+    take = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
+    prefixes = [take[:end] for end in (1, 7, 23, 40)]
+    for found, prefix in zip(model.predict_together(prefixes), prefixes, strict=True):
+        torch.testing.assert_close(found[: len(prefix)], model.predict(prefix), atol=1e-5, rtol=0)

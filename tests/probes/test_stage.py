@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from pjepa import paths
-from pjepa.config.cells import PROBES, CellsConfig
-from pjepa.config.params import ProbeSections
-from pjepa.errors import InputError
-from pjepa.probes.registry import KINDS
+from pjepa.cells.config import PROBES, CellsConfig
 from pjepa.streams.schema import Provenance
+from pjepa.tools import paths
+from pjepa.tools.params import ProbeSections
+from pjepa.ui.errors import InputError
 from stages.probe import run
+from tests.probes.kinds import KINDS
 from tests.probes.world import world
 
 PARAMS = """
+threads: 1
 probe:
-  common: {bootstrap: 20, threads: 1, input_norm: standardize}
+  common: {bootstrap: 20, input_norm: standardize}
   linear: {l2: [0.1], paper: {epochs: 1}}
   foreground: {epochs: 2}
 """
@@ -58,7 +59,7 @@ def test_a_cell_is_written_and_the_work_folder_goes(
 @pytest.mark.parametrize("arguments", [[], ["linear"], ["nothing", "raw"], ["a", "b", "c"]])
 def test_usage_is_one_line(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["probe", *arguments])
-    with pytest.raises(InputError, match=r"usage: .*linear\|foreground\|attentive"):
+    with pytest.raises(InputError, match=r"usage: .*attentive\|fact\|foreground"):
         run()
 
 

@@ -9,13 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pjepa.config.trained import AttentiveConfig, ForegroundConfig, TrainedConfig
-from pjepa.probes.linear import LinearProbe
-from pjepa.probes.probe import Probe
-from pjepa.probes.registry import KINDS, new_probe
-from pjepa.probes.sight import Sight, seconds_ahead
-from pjepa.probes.streaming import repeated_steps, segment_steps, streamed, time_steps
-from pjepa.probes.temporal import Task, TemporalProbe, TrainedProbe
+from pjepa.probes.attentive.config import AttentiveConfig
+from pjepa.probes.base.config import TrainedConfig
+from pjepa.probes.base.probe import Probe
+from pjepa.probes.base.sight import Sight, seconds_ahead
+from pjepa.probes.base.temporal import Task, TemporalProbe, TrainedProbe
+from pjepa.probes.foreground.config import ForegroundConfig
+from pjepa.probes.linear.probe import LinearProbe
+from pjepa.probes.shared.cell.prefixes import repeated_steps, segment_steps, streamed, time_steps
+from tests.probes.kinds import KINDS, new_probe
 
 WIDTH = 4
 TASK = Task(WIDTH, 3, background=0)

@@ -7,18 +7,20 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pjepa.config.probe import ProbeCommonConfig
-from pjepa.config.trained import AttentiveConfig, ForegroundConfig, LTCausalProbeConfig
-from pjepa.errors import InputError
+from pjepa.cells.stored import cell_statistics, streamed_statistics
+from pjepa.core.tables import read_takes
 from pjepa.metrics.bootstrap import interval
 from pjepa.metrics.segmentation import METRICS
-from pjepa.probes import training
-from pjepa.probes.cell import CellInputs, run_cell
-from pjepa.probes.registry import load_probe
-from pjepa.probes.stored import cell_statistics, streamed_statistics
+from pjepa.nn.saver import Saver
+from pjepa.probes.attentive.config import AttentiveConfig
+from pjepa.probes.base import training
+from pjepa.probes.base.config import ProbeCommonConfig
+from pjepa.probes.base.registry import load_probe
+from pjepa.probes.foreground.config import ForegroundConfig
+from pjepa.probes.ltcausal.config import LTCausalProbeConfig
+from pjepa.probes.shared.cell.cell import CellInputs, run_cell
 from pjepa.streams.store import StreamReader, read_labels, write_labels
-from pjepa.takes.manifest import read_takes
-from pjepa.training import saver
+from pjepa.ui.errors import InputError
 from tests.probes.world import COMMON, FPS, LINEAR, world
 
 ATTENTIVE = AttentiveConfig(
@@ -167,8 +169,7 @@ def test_the_label_budget_is_recorded(tmp_path: Path) -> None:
 
 
 def test_a_killed_cell_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saver, "SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(saver, "SAVE_SHARE", 1e9)
+    monkeypatch.setattr(Saver, "is_due", lambda saver: True)
     inputs, work = world(tmp_path), tmp_path / "work"
     trained_cell(inputs, tmp_path / "whole", seeds=(0, 1))
     epochs = []

@@ -1,29 +1,30 @@
 """One training loop: it learns, resumes to the same bytes, and chooses on nobody else."""
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from pjepa.config.probe import ProbeCommonConfig
-from pjepa.config.trained import (
-    AttentiveConfig,
-    FactProbeConfig,
-    ForegroundConfig,
-    LTCausalProbeConfig,
-    LTContextProbeConfig,
-    TrainedConfig,
-)
-from pjepa.errors import InputError
 from pjepa.metrics.runs import label_runs
-from pjepa.probes import training
-from pjepa.probes.registry import KINDS, load_probe
-from pjepa.probes.temporal import Task, TrainedProbe
-from pjepa.probes.trained import fit_trained
-from pjepa.probes.training import ProbeTake, epoch_rate, take_seed
-from pjepa.training import saver
+from pjepa.nn import optimizers
+from pjepa.nn.saver import Saver
+from pjepa.probes.attentive.config import AttentiveConfig
+from pjepa.probes.base import training
+from pjepa.probes.base.config import ProbeCommonConfig, TrainedConfig
+from pjepa.probes.base.registry import load_probe
+from pjepa.probes.base.temporal import Task, TrainedProbe
+from pjepa.probes.base.trained import Fitting
+from pjepa.probes.base.training import ProbeTake, epoch_rate, take_seed
+from pjepa.probes.fact.config import FactProbeConfig
+from pjepa.probes.foreground.config import ForegroundConfig
+from pjepa.probes.ltcausal.config import LTCausalProbeConfig
+from pjepa.probes.ltcontext.config import LTContextProbeConfig
+from pjepa.ui.errors import InputError
+from tests.probes.kinds import KINDS
 
 WIDTH, CLASSES = 6, 4
 TASK = Task(WIDTH, CLASSES, background=0)
@@ -70,7 +71,7 @@ def fitted(
     config = SMALL[kind].model_copy(update=changes)
     shown = takes(8) if shown is None else shown
     choose = takes(2, 1) if choose is None else choose
-    return fit_trained(kind, config, shown, choose, TASK, COMMON, seed, state, tick)
+    return Fitting(KINDS[kind], config, TASK, COMMON).on(shown, choose)(seed, state, tick)
 
 
 def accuracy(probe: TrainedProbe, on: list[ProbeTake]) -> float:
@@ -96,13 +97,13 @@ def test_separable_data_are_learned(kind: str) -> None:
     assert accuracy(probe, takes(5, 2)) > 90
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SMALL)
 @pytest.mark.parametrize("stop", [1, 4])
 def test_a_killed_training_ends_in_the_same_bytes(
     kind: str, stop: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saver, "SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(saver, "SAVE_SHARE", 1e9)
+    monkeypatch.setattr(Saver, "is_due", lambda saver: True)
     done = []
 
     def killed(count: int, note: str, resumed: bool) -> None:
@@ -157,6 +158,7 @@ def test_choosing_takes_choose_and_nothing_else() -> None:
     assert losses[0] == losses[1]
 
 
+@pytest.mark.slow
 def test_unknown_labels_and_batches() -> None:
     padded = [
         dataclasses.replace(take, labels=np.where(np.arange(30) < 5, -1, take.labels))
@@ -201,12 +203,12 @@ def test_a_diverging_loss_is_named() -> None:
     broken = takes(3)
     broken[1].features[:] = np.inf
     plain = COMMON.model_copy(update={"input_norm": "none"})
+    fit = Fitting(KINDS["foreground"], SMALL["foreground"], TASK, plain).on(broken, [])
     with pytest.raises(InputError, match="take s0 t1: the probe's loss is not finite in epoch 1"):
-        fit_trained(
-            "foreground", SMALL["foreground"], broken, [], TASK, plain, 0, None, lambda *_: None
-        )
+        fit(0, None, lambda *_: None)
 
 
+@pytest.mark.slow
 def test_every_kind_is_stored_and_loaded(tmp_path: Path) -> None:
     x, segments = takes(1)[0].features.astype(np.float32), takes(1)[0].segments
     for kind in SMALL:
@@ -235,3 +237,40 @@ def test_causal_probes_need_segments_or_blocks() -> None:
         fitted("ltcausal", blank)
     probe = fitted("ltcausal", blank, blank, epochs=1, block=5)
     assert probe.sight.to == "block"
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW"])
+@pytest.mark.parametrize("fused", [True, False])
+def test_optimisers_take_the_steps_of_torch(name: str, fused: bool) -> None:
+    found = []
+    for source in (optimizers, torch.optim):
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(5, 3)
+        optimizer = getattr(source, name)(layer.parameters(), 0.1, weight_decay=0.3, fused=fused)
+        for _ in range(3):
+            optimizer.zero_grad()
+            layer(torch.randn(4, 5)).square().sum().backward()
+            optimizer.step()
+            optimizer.load_state_dict(optimizer.state_dict())
+        found.append(torch.cat([p.flatten() for p in layer.parameters()]))
+    assert torch.equal(*found)
+
+
+@pytest.mark.slow
+def test_training_does_not_import_the_compiler() -> None:
+    """It takes as long as torch itself, in every process."""
+    code = """
+import sys, torch
+from pjepa.nn.optimizers import AdamW
+weight = torch.zeros(3, requires_grad=True)
+optimizer = AdamW([weight], 0.1)
+schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [1])
+weight.sum().backward()
+optimizer.step()
+schedule.step()
+optimizer.load_state_dict(optimizer.state_dict())
+optimizer.zero_grad()
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pjepa.probes.lean import add_dropped, keep_mask, shifted_sum
-from pjepa.probes.sparse_attention import sparse_attention
-from pjepa.probes.windowed import Pattern, Strides, Windows, visibility
+from pjepa.probes.shared.long_term.lean import add_dropped, keep_mask, shifted_sum
+from pjepa.probes.shared.long_term.sparse_attention import sparse_attention
+from pjepa.probes.shared.long_term.windowed import Band, Pattern, Strides, Windows, visibility
 
 
 def normal(*shape: int) -> Tensor:
@@ -55,12 +55,12 @@ def test_shifted_sum_is_a_dilated_convolution(length: int, dilation: int, causal
     torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.parametrize("pattern", [Windows(4), Strides(3)], ids=["windows", "strides"])
+@pytest.mark.parametrize("pattern", [Windows(4), Band(3), Strides(3)], ids=str)
 @pytest.mark.parametrize("heads", [1, 2])
-@pytest.mark.parametrize("own_values", [True, False])
-def test_attention_gradient_under_dropout(pattern: Pattern, heads: int, own_values: bool) -> None:
+@pytest.mark.parametrize("own", ["all", "keys", "queries"])
+def test_attention_gradient_under_dropout(pattern: Pattern, heads: int, own: str) -> None:
     torch.manual_seed(0)
-    x, values = normal(2, 7, 4), None if own_values else normal(2, 7, 4)
+    x, values = normal(2, 7, 4), None if own == "all" else normal(2, 7, 4)
     weight, offset = normal(12, 4), normal(12)
     valid = torch.tensor([[True] * 7, [True] * 5 + [False] * 2])
     segment = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [0, 1, 1, 1, 2, 2, 2]])
@@ -70,12 +70,12 @@ def test_attention_gradient_under_dropout(pattern: Pattern, heads: int, own_valu
         torch.manual_seed(5)
         x, weight, offset, *values = inputs
         found = sparse_attention(
-            x, values[0] if values else None, weight, offset, visible, heads, 0.3
+            x, values[0] if values else None, weight, offset, visible, heads, 0.3, own == "keys"
         )
         return found * valid[..., None]  # padded queries mean nothing
 
     inputs = (x, weight, offset) if values is None else (x, weight, offset, values)
-    assert torch.autograd.gradcheck(seeded, inputs)
+    assert torch.autograd.gradcheck(seeded, inputs, fast_mode=True)
 
 
 def test_key_windows_are_views() -> None:

@@ -12,16 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pjepa import paths
-from pjepa.config.cells import CONTROLS, ENCODED
-from pjepa.config.probe import LinearConfig, PaperFitConfig, ProbeCommonConfig
-from pjepa.config.trained import AttentiveConfig
-from pjepa.probes.cell import CellInputs, run_cell
-from pjepa.probes.curve_file import ProbeCurve, write_curve
-from pjepa.streams.schema import Provenance, StreamInfo
-from pjepa.streams.segments import token_offsets
-from pjepa.streams.store import StreamWriter, Take, write_labels
-from pjepa.takes.manifest import (
+from pjepa.cells.config import CONTROLS, ENCODED
+from pjepa.core.files import write_json
+from pjepa.core.tables import (
     TAKES,
     Classes,
     VideoRow,
@@ -29,7 +22,15 @@ from pjepa.takes.manifest import (
     write_table,
     write_videos,
 )
-from pjepa.work import write_json
+from pjepa.curve.file import ProbeCurve, write_curve
+from pjepa.probes.attentive.config import AttentiveConfig
+from pjepa.probes.base.config import ProbeCommonConfig
+from pjepa.probes.linear.config import LinearConfig, PaperFitConfig
+from pjepa.probes.shared.cell.cell import CellInputs, run_cell
+from pjepa.streams.schema import Provenance, StreamInfo
+from pjepa.streams.segments import token_offsets
+from pjepa.streams.store import StreamWriter, Take, write_labels
+from pjepa.tools import paths
 
 HOSTILE = "<b>fill</b></script><script>alert(1)</script>"
 NAMES = ("background", "open | shut", "_close", "cost $5 $6", HOSTILE)
@@ -106,7 +107,7 @@ def write_representation(name: str, labels: list, seed: int) -> None:
 
 def write_cell(name: str) -> None:
     streams = paths.representation_streams(paths.representation(name))
-    inputs = CellInputs(streams, paths.LABELS, paths.TAKES_TABLE, paths.CLASSES)
+    inputs = CellInputs(streams, paths.LABELS, paths.TAKES_TABLE, paths.CLASSES, paths.DEMO_TRUTH)
     run_cell(inputs, paths.cell("linear", name), "linear", name, COMMON, LINEAR)
 
 
@@ -144,8 +145,9 @@ def write_films() -> None:
 
 
 SMALL_PARAMS = """
+threads: 1
 probe:
-  common: {bootstrap: 50, threads: 1}
+  common: {bootstrap: 50}
   linear: {l2: [0.1, 0.01], paper: {epochs: 2}}
 report: {timelines: 4, bootstrap: 50}
 """

@@ -1,28 +1,56 @@
 """What the docs point at exists: files, links, anchors; their generated tables can be rewritten."""
 
 import re
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
 from benchmarks.demo_tables import BEGIN, END, report_tables, rewritten
 from benchmarks.scaling import pretraining_flops, size, storage_table
-from pjepa.config.pjepa import PjepaConfig
-from pjepa.errors import InputError
+from pjepa.pretrain.config import PjepaConfig
+from pjepa.ui.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("notation", "protocols", "scaling", "faq", "results")
+PAGES = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
+MOST_LINES = 150  # of a page; data and results are references
+LONG = {"data", "demo", "results"}
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_and_files_exist(page: str) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text()
-    for target in re.findall(r"\]\(([^)#]+)(?:#[\w-]+)?\)", text):
+    for target in re.findall(r"\]\((?!http)([^)#]+)(?:#[\w-]+)?\)", text):
         assert (ROOT / "docs" / target).exists(), target
     for name in re.findall(r"`((?:pjepa|stages|benchmarks)/[\w/.]+)`", text):
-        assert (ROOT / name).exists(), name
+        assert "NAME" in name or (ROOT / name).exists(), name
     for module in re.findall(r"python -m (benchmarks\.\w+)", text):
         assert (ROOT / f"{module.replace('.', '/')}.py").exists(), module
+
+
+def test_pages_are_short_and_in_the_site() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text()
+    for page in PAGES:
+        assert f" {page}.md" in nav, page
+        lines = len((ROOT / "docs" / f"{page}.md").read_text().splitlines())
+        assert page in LONG or lines <= MOST_LINES, (page, lines)
+
+
+def test_every_parameter_the_paper_gives_is_on_its_page() -> None:
+    found = spec_from_file_location("generate", ROOT / "docs/generate.py")
+    assert found
+    assert found.loader
+    generate = module_from_spec(found)
+    found.loader.exec_module(generate)
+    page = generate.params_page()
+    tables = dict(re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE))
+    for section in generate.PAPER:
+        for key, place in generate.paper_places(section).items():
+            assert re.search(rf"\| \**`{key}`\** \|.*\| {re.escape(place)} \|", tables[section]), (
+                key
+            )
+    assert "| **`mask_ratio`** | `float` | `0.8` | Sec. 4 |" in page
+    assert "FieldInfo" not in page
 
 
 def test_the_map_names_what_is_there() -> None:

@@ -7,15 +7,11 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from pjepa import paths
-from pjepa.config.report import ReportConfig
-from pjepa.report.figures import cell_kind, draw_curves, draw_summary, read_curves
-from pjepa.report.gains import Gain, chosen_takes, take_gains
-from pjepa.report.palette import BACKGROUND, HUES, INKS, PATTERNS, class_look
-from pjepa.report.predictions import read_predictions
-from pjepa.report.proof import DemoNumbers
-from pjepa.report.results import Cell, read_results
-from pjepa.report.timelines import (
+from pjepa.core.tables import read_classes
+from pjepa.report.config import ReportConfig
+from pjepa.report.figures.figures import cell_kind, draw_curves, draw_summary, read_curves
+from pjepa.report.figures.palette import BACKGROUND, HUES, INKS, PATTERNS, class_look
+from pjepa.report.figures.timelines import (
     Strip,
     Track,
     draw_strip,
@@ -23,7 +19,11 @@ from pjepa.report.timelines import (
     probe_tracks,
     shown_labels,
 )
-from pjepa.takes.manifest import read_classes
+from pjepa.report.numbers.gains import Gain, chosen_takes, take_gains
+from pjepa.report.numbers.predictions import read_predictions
+from pjepa.report.numbers.proof import DemoNumbers
+from pjepa.report.numbers.results import Cell, read_results
+from pjepa.tools import paths
 
 GAINS = [Gain(f"t{rank}", 10.0, 90.0 - rank) for rank in range(11)]
 DEMO = DemoNumbers("procedure", 50.0, 95.0, {}, {})
@@ -87,6 +87,7 @@ def test_the_legend_lists_what_occurs_once_done_before_guessed() -> None:
     assert shown_labels(strips, background=0) == [3, 5, 9, 0, -1]
 
 
+@pytest.mark.slow
 def test_timelines_are_drawn_under_names_that_last(project: Path, tmp_path: Path) -> None:
     captions = draw_timelines(tracks(), read_classes(paths.CLASSES), 4, tmp_path)
     assert list(captions) == ["best.png", "median.png", "worst.png", "take-4.png"]

@@ -11,34 +11,42 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjepa import paths
-from pjepa.config.report import ReportConfig
-from pjepa.report.content import Run, run_page
-from pjepa.report.frames import picture_times, take_sheets
-from pjepa.report.html import inline_html, markdown_html
-from pjepa.report.page import Folded, Page, Section, Widget, page_html, script_json
-from pjepa.report.predictions import TakePrediction, read_predictions
-from pjepa.report.provenance import read_origin
-from pjepa.report.results import read_results
-from pjepa.report.text import escaped, markdown_table
-from pjepa.report.unlabelled import write_unlabelled
-from pjepa.report.widgets import span_data
-from pjepa.takes.manifest import read_videos
+from pjepa.core.tables import read_videos
+from pjepa.report.config import ReportConfig
+from pjepa.report.numbers.predictions import TakePrediction, read_predictions
+from pjepa.report.numbers.results import read_results
+from pjepa.report.numbers.text import escaped, markdown_table
+from pjepa.report.page.content import ReportRun, run_page
+from pjepa.report.page.frames import picture_times, take_sheets
+from pjepa.report.page.html import inline_html, markdown_html
+from pjepa.report.page.page import Folded, Page, Section, Widget, page_html, script_json
+from pjepa.report.page.provenance import read_origin
+from pjepa.report.page.unlabelled import write_unlabelled
+from pjepa.report.page.widgets import span_data
+from pjepa.tools import paths
 from stages.report import read_run, tracked_code
 from tests.report.conftest import HOSTILE
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def a_run(config: ReportConfig | None = None) -> Run:
+def a_run(config: ReportConfig | None = None) -> ReportRun:
     config = config or ReportConfig(bootstrap=10)
     results = read_results(("linear",), ("raw", "pjepa", "history"), paths.cell, config)
     return read_run(results, None, config)
 
 
+@pytest.fixture(scope="module")
+def read(built: Path) -> ReportRun:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(built)
+        return a_run()
+
+
 @pytest.fixture
-def run(project: Path) -> Run:
-    return a_run()
+def run(project: Path, read: ReportRun) -> ReportRun:
+    """The run that all tests read, with its project as the present folder."""
+    return read
 
 
 def page_data(text: str) -> dict:
@@ -81,7 +89,7 @@ def test_nothing_in_the_data_can_end_its_element() -> None:
     assert page_data(whole) == {"x": name}
 
 
-def test_the_page_needs_nothing_else(run: Run) -> None:
+def test_the_page_needs_nothing_else(run: ReportRun) -> None:
     text = page_html(run_page(run))
     assert HOSTILE not in text
     assert page_data(text)["classes"]["names"][4] == HOSTILE
@@ -92,14 +100,14 @@ def test_the_page_needs_nothing_else(run: Run) -> None:
     assert str(Path.cwd()) not in text
 
 
-def test_pictures_are_those_of_the_take(run: Run) -> None:
+def test_pictures_are_those_of_the_take(run: ReportRun) -> None:
     assert len(run.sheets) == 4  # of six takes, one file is missing and one has features only
     takes = {t["id"]: t for t in run_page(run).data["timelines"]["takes"]}
     assert len(takes) == 6
     assert sum("frames" in take for take in takes.values()) == 4
 
 
-def test_what_does_not_fit_is_left_out_and_said(run: Run) -> None:
+def test_what_does_not_fit_is_left_out_and_said(run: ReportRun) -> None:
     few = replace(run, config=ReportConfig(takes=3, bootstrap=10))
     page = run_page(few)
     section = next(s for s in page.sections if s.name == "timelines")
@@ -163,17 +171,18 @@ def test_a_broken_video_costs_its_pictures_only(
 
 def test_the_stage_tracks_its_assets_and_every_section() -> None:
     stage = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["report"]
-    assert "pjepa/report/assets" in stage["deps"]
+    assert "pjepa/report" in stage["deps"]
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    probes = {f"probe.{name}" for name in params.pop("probe")}
-    assert set(stage["params"]) == set(params) | probes  # the page shows them all
+    del params["machine"]  # where it ran is no part of the experiment
+    del params["probe"]  # shown as the cells recorded it
+    assert set(stage["params"]) == set(params)  # the page shows them all
 
 
 def test_code_is_what_the_pipeline_lists(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(ROOT)
     found = [path.as_posix() for path in tracked_code()]
     assert "stages/report.py" in found
-    assert "pjepa/report/assets/page.css" in found
+    assert "pjepa/report/page/assets/page.css" in found
     monkeypatch.chdir(tmp_path)
     assert tracked_code() == []
 

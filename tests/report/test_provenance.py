@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pjepa.report.html import markdown_html
-from pjepa.report.provenance import Revision, git_revision, revision_text
+from pjepa.report.page.html import markdown_html
+from pjepa.report.page.provenance import Revision, dated, git_revision, revision_text
 
 
 def git(*arguments: str) -> str:
@@ -35,12 +35,15 @@ def test_the_commit_and_what_differs_from_it(project: Path) -> None:
     commit = git("rev-parse", "HEAD").strip()
     (project / "dvc.lock").write_text("y")  # DVC writes it while it runs
     (project / "results/metrics.json").unlink()
-    assert git_revision() == Revision(commit)
+    day = git("show", "--no-patch", "--format=%cs").strip()
+    assert git_revision() == Revision(commit, (), day)
+    assert dated(git_revision()) == f"{day} (commit {commit[:8]})"
     assert f"`{commit}`, code and parameters as committed" in revision_text(git_revision())
     (project / "params.yaml").write_text("y")
     (project / "pjepa/<b> ü.py").write_text("new")
     found = git_revision()
     assert set(found.changed) == {"params.yaml", "pjepa/<b> ü.py"}
+    assert dated(found) == f"{day} (commit {commit[:8]} with uncommitted changes)"
     text = markdown_html(revision_text(found))
     assert "<strong>with uncommitted changes</strong>: params.yaml, pjepa/&lt;b&gt; ü.py" in text
 
@@ -52,4 +55,5 @@ def test_no_git_is_said_and_a_long_list_is_cut(
     assert git_revision() == Revision("")
     assert "none" in revision_text(Revision(""))
     assert "report.git_revision" in revision_text(None)
+    assert dated(None) == dated(Revision("")) == "undated"
     assert "and 3 more" in revision_text(Revision("c", tuple("abcdefgh")))

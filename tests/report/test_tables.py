@@ -2,25 +2,34 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pjepa import paths
-from pjepa.config.cells import CONTROLS, ENCODED
-from pjepa.config.report import ReportConfig
-from pjepa.errors import InputError
-from pjepa.metrics.segmentation import METRICS
-from pjepa.report.markdown import escaped, headline_markdown, markdown_table, report_markdown
-from pjepa.report.proof import demo_numbers, primitive_accuracy, primitive_targets, proof_claims
-from pjepa.report.results import Results, read_results
-from pjepa.report.tables import claim_line, headline_rows, metrics_json, report_json
-from pjepa.report.terminal import plain_table
+from pjepa.cells.config import CONTROLS, ENCODED, KNOWN
+from pjepa.core.files import write_json
+from pjepa.metrics.bootstrap import Interval
+from pjepa.probes.linear.primitives import primitive_targets
+from pjepa.report.config import ReportConfig
+from pjepa.report.numbers.headline import ABOUT, headline
+from pjepa.report.numbers.proof import DemoNumbers, demo_numbers, proof_claims
+from pjepa.report.numbers.results import Results, read_results
+from pjepa.report.numbers.tables import (
+    claim_line,
+    headline_rows,
+    interval_span,
+    metrics_json,
+    report_json,
+)
+from pjepa.report.page.markdown import escaped, headline_markdown, markdown_table, report_markdown
 from pjepa.streams.store import StreamReader, read_labels
-from pjepa.work import write_json
+from pjepa.tools import paths
+from pjepa.ui.errors import InputError
+from pjepa.ui.terminal import plain_table
 from stages.report import run
-from tests.report.conftest import COMMON, LINEAR, PRIMITIVE
+from tests.report.conftest import PRIMITIVE
 
 CONFIG = ReportConfig(bootstrap=50)
 ALL = (*CONTROLS, *ENCODED)
@@ -43,12 +52,19 @@ def test_only_listed_cells_are_read(project: Path) -> None:
     assert [d.name for d in found.differences] == ["pjepa - raw"]
 
 
+def demo_with(found: Results, ceilings: Path, primitive: dict[str, float]) -> DemoNumbers:
+    """The demo's numbers with these readings of the primitive."""
+    demo = demo_numbers(found, ceilings)
+    assert demo is not None
+    return replace(demo, primitive=primitive)
+
+
 def test_metrics_are_flat_and_rounded(project: Path) -> None:
     found = results()
-    demo = demo_numbers(found, paths.DEMO_CEILINGS, {"raw": 97.123456})
+    demo = demo_with(found, paths.DEMO_CEILINGS, {"raw": 97.123456})
     values = metrics_json(found, demo)
     cell = json.loads((paths.cell("linear", "raw") / "metrics.json").read_text())
-    names = (*METRICS, "top1")
+    names = ("acc", "acc_bg", "edit", "f1_10", "f1_25", "f1_50")
     assert values["linear"]["raw"] == {name: round(cell[name], 2) for name in names}
     assert tuple(values["linear"]["raw"]) == names
     assert values["demo"]["primitive_raw"] == 97.12
@@ -87,6 +103,27 @@ def test_bold_means_surely_better_than_raw(project: Path) -> None:
     assert lines.index(rows["*without annotated boundaries*"]) < lines.index(rows["time"])
 
 
+def test_the_headline_is_one_finding_with_its_interval(project: Path) -> None:
+    found = results()
+    gain = found.difference("linear", "pjepa", "raw")
+    assert gain is not None
+    text = headline(found).replace("\N{NO-BREAK SPACE}", " ")
+    acc = gain.intervals["acc"]
+    assert f"**{acc.mean:+.1f} points (95 % interval {interval_span(acc)})** against raw" in text
+    assert "`history`, the best control" in text
+    assert "P-JEPA was given the annotated boundaries" in text
+    vague = replace(gain, intervals={**gain.intervals, "acc": Interval(1.0, -2.0, 4.0, 9)})
+    few = replace(gain, intervals={**gain.intervals, "acc": Interval(1.0, -2.0, 4.0, 3)})
+    for other, wanted in ((vague, "+4.0, no clear difference)"), (few, "3 groups: no interval)")):
+        assert wanted in headline(replace(found, differences=(other,)))
+    raw = tuple(cell for cell in found.cells if cell.representation == "raw")
+    assert headline(replace(found, cells=raw, differences=())) == ""
+
+
+def test_every_representation_is_explained() -> None:
+    assert set(ABOUT) == set(KNOWN["representations"])
+
+
 def test_report_says_what_was_used(project: Path) -> None:
     found = results()
     text = report_markdown(found, None, {"a.png": "take|1 <b>"})
@@ -112,23 +149,21 @@ def test_names_cannot_break_a_table() -> None:
 
 def test_ceilings_and_gap(project: Path, tmp_path: Path) -> None:
     found = results()
-    demo = demo_numbers(found, paths.DEMO_CEILINGS, {"raw": 97.0, "pjepa": 90.0})
+    demo = demo_with(found, paths.DEMO_CEILINGS, {"raw": 97.0, "pjepa": 90.0})
     raw = found.cell("linear", "raw")
-    assert demo is not None
     assert raw is not None
     assert demo.gap_closed["raw"] == pytest.approx(100 * (raw.metrics["acc"] - 50) / 45)
     assert set(demo.gap_closed) == {"raw", "random", "history", "pjepa"}
-    assert demo_numbers(found, tmp_path / "none.json", {}) is None
+    assert demo_numbers(found, tmp_path / "none.json") is None
     wrong = tmp_path / "ceilings.json"
     write_json(wrong, {"split": "val", "order": "procedure"})
     with pytest.raises(InputError, match="computed on val, but cells report test"):
-        demo_numbers(found, wrong, {})
+        demo_numbers(found, wrong)
 
 
 def test_proof_promises_only_where_order_is_kept(project: Path, tmp_path: Path) -> None:
     found = results()
-    demo = demo_numbers(found, paths.DEMO_CEILINGS, {"raw": 40.0})
-    assert demo is not None
+    demo = demo_with(found, paths.DEMO_CEILINGS, {"raw": 40.0})
     claims = {claim.what: claim for claim in proof_claims(found, demo)}
     assert claims["pjepa - raw"].holds is True
     assert claims["true primitive read from raw"].holds is False
@@ -139,8 +174,7 @@ def test_proof_promises_only_where_order_is_kept(project: Path, tmp_path: Path) 
     )
     values = json.loads(paths.DEMO_CEILINGS.read_text()) | {"order": "shuffled"}
     write_json(tmp_path / "shuffled.json", values)
-    shuffled = demo_numbers(found, tmp_path / "shuffled.json", {"raw": 40.0})
-    assert shuffled is not None
+    shuffled = demo_with(found, tmp_path / "shuffled.json", {"raw": 40.0})
     assert {claim.holds for claim in proof_claims(found, shuffled)} == {None}
 
 
@@ -149,8 +183,10 @@ def test_primitives_are_joined_by_take_and_time(project: Path) -> None:
     targets = primitive_targets(StreamReader(stream), paths.DEMO_TRUTH)
     for take, labels in read_labels(paths.LABELS).items():
         np.testing.assert_array_equal(targets[take], PRIMITIVE[labels])
-    found = primitive_accuracy(stream, paths.DEMO_TRUTH, paths.TAKES_TABLE, COMMON, LINEAR)
-    assert found > 80
+    demo = demo_numbers(results(), paths.DEMO_CEILINGS)
+    assert demo is not None
+    assert set(demo.primitive) == {"raw", "pjepa"}
+    assert demo.primitive["raw"] > 80
 
 
 def test_plain_table_is_aligned() -> None:
@@ -158,6 +194,7 @@ def test_plain_table_is_aligned() -> None:
     assert text.splitlines() == ["t", "name     acc", "raw      5.0", "longer  15.0"]
 
 
+@pytest.mark.slow
 def test_stage_writes_everything_twice_alike(
     project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pjepa.errors import InputError
+from pjepa.core.runs import runs
+from pjepa.encoder.segments.found import FoundConfig, FoundParameters, found_segments
+from pjepa.encoder.segments.offline import ruptures_segments
+from pjepa.encoder.segments.rule import SegmentRule, segment_threshold, take_segments
 from pjepa.metrics.runs import label_runs
-from pjepa.runs import runs
-from pjepa.streams.found import FoundConfig, FoundParameters, found_segments
-from pjepa.streams.offline import ruptures_segments
-from pjepa.streams.rule import SegmentRule, segment_threshold, take_segments
 from pjepa.streams.segments import attention_segments
+from pjepa.ui.errors import InputError
 
 IDS = st.lists(st.integers(-1, 3), max_size=40)
 FOUND = FoundParameters(FoundConfig(8, 20), 1.5, np.ones(4))
@@ -61,6 +61,18 @@ def test_other_kinds_need_no_annotation_and_ignore_one() -> None:
             found = take_segments(features, annotated, rule)
             np.testing.assert_array_equal(found, expected)
             assert found.dtype == np.int64
+
+
+@pytest.mark.parametrize("kind", ["fixed", "found", "ruptures"])
+def test_no_segment_reaches_into_the_next_recording(kind: str) -> None:
+    rule, features = SegmentRule(kind, 8, FOUND), noise(50)  # type: ignore[arg-type]
+    recording = np.repeat([0, 1, 2], [13, 20, 17])
+    found = take_segments(features, None, rule, recording=recording)
+    parts = [take_segments(part, None, rule) for part in np.split(features, [13, 33])]
+    firsts = np.cumsum([0, *(part.max() + 1 for part in parts)])
+    np.testing.assert_array_equal(
+        found, np.concatenate([a + b for a, b in zip(parts, firsts, strict=False)])
+    )
 
 
 @pytest.mark.parametrize("kind", ["found", "ruptures"])

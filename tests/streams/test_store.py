@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pjepa.errors import InputError
-from pjepa.streams.materialise import token_labels
+from pjepa.core.files import content_sha256
 from pjepa.streams.schema import Provenance, StreamInfo
 from pjepa.streams.segments import attention_segments, runs, token_offsets
 from pjepa.streams.store import StreamReader, StreamWriter, Take, read_labels, write_labels
-from pjepa.work import content_sha256
+from pjepa.tokens.materialise import token_labels
+from pjepa.ui.errors import InputError
+from tests.core.flip import flip
 
 INFO = StreamInfo(source="test", fps=4.0, width=3, provenance=Provenance(lookahead_s=2.0))
 
@@ -162,7 +163,7 @@ def test_parts_of_two_streams_and_takes_met_twice_are_refused(tmp_path):
     path = tmp_path / "s.parquet"
     write_parts(path, [take(f"t{n}", 9, n) for n in range(3)], 120)
     (path / "part-00001.parquet").write_bytes((path / "part-00000.parquet").read_bytes())
-    with pytest.raises(InputError, match=r"part-00001.*'t0' is there twice"):
+    with pytest.raises(InputError, match=r"part-00001.*'t0' appears twice"):
         StreamReader(path)
     with StreamWriter(tmp_path / "other.parquet", INFO.model_copy(update={"fps": 8.0})) as writer:
         writer.write(take("z", 3))
@@ -246,3 +247,32 @@ def test_the_hash_of_a_stream_covers_every_part(tmp_path):
     assert content_sha256(path) != before
     (path / "part-00009.parquet").write_bytes(b"other")
     assert content_sha256(path) != before
+
+
+def test_a_flipped_bit_is_found_by_who_reads_it(tmp_path):
+    path = tmp_path / "stream.parquet"
+    write_parts(path, [take("a", 40), take("b", 40, 1)], None)
+    stored = take("b", 40, 1).features.astype(np.float32).tobytes()
+    flip(path, path.read_bytes().index(stored[:64]) + 7)
+    reader = StreamReader(path)
+    reader.read("a")
+    with pytest.raises(InputError, match=r"stream.parquet: take b is damaged on the disk"):
+        reader.read("b")
+
+
+def test_a_stream_opens_as_a_hugging_face_data_set(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    path, one = tmp_path / "stream.parquet", take("a", 7)
+    with StreamWriter(path, INFO, "float32") as writer:
+        writer.write(one)
+    loaded = datasets.load_dataset(
+        "parquet", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache")
+    ).with_format("numpy")
+    np.testing.assert_array_equal(loaded["feature"][:], one.features)
+    np.testing.assert_array_equal(loaded["time_s"][:], one.times)
+
+
+def test_devices_of_every_step_are_recorded_once() -> None:
+    info = INFO.with_device("cuda").with_device("cpu").with_device("cuda")
+    assert info.provenance.devices == ("cpu", "cuda")
+    assert json.loads(info.metadata()[b"pjepa"])["provenance"]["devices"] == ["cpu", "cuda"]

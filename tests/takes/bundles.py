@@ -61,8 +61,17 @@ EGOPROCEL = (
     "OP01-R01-PastaSalad",
     "04.tent.120617.gopro",
     "Head_11",
+    "Head_6",
     "0003",
 )
+ANNOTATED = {  # where EgoProceL has the annotations of a video, and what it calls them
+    "S": "CMU-MMAC/Brownie/S07_Brownie_Video/{}.csv",
+    "O": "EGTEA_Gaze+/PastaSalad/{}.csv",
+    "04": "EPIC-Tents/{}.egoprocel.ann.csv",
+    "Head_1": "pc_assembly/{}.csv",
+    "Head_6": "pc_disassembly/{}.csv",
+    "0003": "MECCANO/{}.csv",
+}
 STEPS = ("background", "crack the eggs", "stir  egg & milk", "open tent bag")
 
 
@@ -79,7 +88,8 @@ def write_egoprocel(folder: Path, frames: int = 120, annotations_fps: float | No
         (folder / f"groundTruth/{name}.txt").write_text("\n".join(labels))
         if annotations_fps is not None:
             last = max(k for k, label in enumerate(labels) if label != STEPS[0])
-            csv = folder / f"annotations/PC/{name}.csv"
+            place = next(place for start, place in ANNOTATED.items() if name.startswith(start))
+            csv = folder / "annotations" / place.format(name)
             csv.parent.mkdir(parents=True, exist_ok=True)
             end = (last + 0.5) / annotations_fps
             csv.write_text(f'0.0,{end / 2},1 "crack, the eggs"\n{end / 2},{end},2. stir')

@@ -9,14 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pjepa import paths
-from pjepa.config.data import ArchiveConfig, DataConfig
-from pjepa.errors import InputError
+from pjepa.core.tables import VideoRow, read_takes
 from pjepa.streams.store import StreamReader, read_labels
-from pjepa.takes.archive import archive_source
-from pjepa.takes.archive_file import read_packed
-from pjepa.takes.manifest import VideoRow, read_takes
-from pjepa.takes.shipped import read_shipped
+from pjepa.takes.config import ArchiveConfig, DataConfig
+from pjepa.takes.features.archive_file import read_packed
+from pjepa.takes.features.shipped import read_shipped
+from pjepa.takes.sources.archive import archive_source
+from pjepa.tools import paths
+from pjepa.ui.errors import InputError
 from tests.pipeline.in_process import project, run_stages
 
 GOLDEN = Path(__file__).parents[1] / "golden/pjepa/fake_archives"
@@ -220,7 +220,7 @@ def test_a_bad_segment_list_names_its_line(root, old, new, message):
         ({"times": torch.arange(69.0)}, "times: expected 70"),
         ({"offsets": torch.tensor([0, 70])}, "offsets: expected 4, found 2"),
         ({"offsets": torch.tensor([0, 30, 48, 99])}, "offsets: expected 0 rising to 70"),
-        ({"paths": ["a", "b", "a"]}, "paths: 'a' stands there twice"),
+        ({"paths": ["a", "b", "a"]}, "paths: 'a' appears twice"),
         ({"paths": "vidA.pt"}, "paths: expected a list of names, found str"),
     ],
 )

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pjepa.config.data import DataConfig
-from pjepa.errors import InputError
-from pjepa.streams.shipped import picked_rows
-from pjepa.takes.registry import open_source
-from pjepa.takes.shipped import read_shipped, shipped_shape
+from pjepa.takes.config import DataConfig
+from pjepa.takes.features.shipped import read_shipped, shipped_shape
 from pjepa.takes.source import Source
+from pjepa.takes.sources.registry import open_source
+from pjepa.tokens.shipped import picked_rows
+from pjepa.ui.errors import InputError
 from tests.takes.assembly import (
     ACTIONS,
     FRAMES,
@@ -93,8 +93,8 @@ def test_features_that_end_early_cut_the_take_and_say_so(root: Path) -> None:
     write_lmdb(root / "assembly101" / VIEW, frames=300)
     found = source(root)
     assert shipped_shape(found.videos[1]) == (100, 2048)  # frames 201 .. 300
-    assert "2 takes end with their features" in found.notes[0]
-    assert "(89 frames)" in found.notes[0]
+    assert "2 takes end with their features" in found.notes[0].line()
+    assert "(89 frames)" in found.notes[0].line()
 
 
 def test_a_lost_frame_is_named(root: Path) -> None:
@@ -131,10 +131,23 @@ def test_views_and_recordings_that_are_not_there(root: Path) -> None:
 
 FAULTS = {
     "1\t2\tatach wheel\t": r"line 1: no action 'atach wheel'; did you mean 'attach wheel'\?",
-    "10\t5\tinspect toy\t": r"line 1: frames 10 to 5; expected the end after the start",
+    "10\t5\tinspect toy\t": r"line 1: frames 10 to 5; expected the end not before",
     "1,2,inspect toy": r"line 1: expected `start TAB end TAB action`",
     "": r"no segment",
+    "7\t7\tinspect toy\t": r"no segment",
 }
+
+
+def test_rows_of_no_length_are_left_out_and_counted(root: Path) -> None:
+    write_lmdb(root / "assembly101" / VIEW)
+    before = source(root)
+    label = root / f"assembly101/coarse-annotations/coarse_labels/assembly_{SEQUENCES[0]}.txt"
+    label.write_text(f"3\t3\tinspect toy\t\n{label.read_text()}\n390\t390\tinspect toy\t")
+    found = source(root)
+    assert (found.segments, found.videos) == (before.segments, before.videos)
+    assert f"2 segments of no length left out: assembly/{SEQUENCES[0]}/{VIEW}" in [
+        note.line() for note in found.notes
+    ]
 
 
 @pytest.mark.parametrize("text", FAULTS)
@@ -151,7 +164,7 @@ def test_segments_that_overlap_are_told(root: Path) -> None:
     write_lmdb(root / "assembly101" / VIEW)
     label = root / f"assembly101/coarse-annotations/coarse_labels/assembly_{SEQUENCES[0]}.txt"
     label.write_text("21\t99\tattach wheel\t\n90\t181\tinspect toy\t")
-    assert "1 takes whose segments overlap or leave gaps" in source(root).notes[0]
+    assert "1 takes whose segments overlap or leave gaps" in source(root).notes[0].line()
 
 
 def test_something_else_than_an_environment(root: Path) -> None:
@@ -173,6 +186,6 @@ def test_recordings_give_two_takes_over_the_whole_video(root: Path) -> None:
     one, two = found.videos[:2]
     assert one.video == two.video == f"assembly101/recordings/{SEQUENCES[0]}/{VIEW}.mp4"
     assert one.duration_s == pytest.approx(12.0)
-    assert "2 takes end with their video, before their labels" in found.notes[0]  # 390 > 361
+    assert "2 takes end with their video, before their labels" in found.notes[0].line()  # 390 > 361
     starts = [s.start_s for s in found.segments if s.take_id == two.take_id]
     assert starts[0] == pytest.approx(201 / 30)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pjepa.config.data import DataConfig
-from pjepa.errors import InputError
-from pjepa.takes.registry import open_source
+from pjepa.takes.config import DataConfig
 from pjepa.takes.source import Source
+from pjepa.takes.sources.registry import open_source
+from pjepa.ui.errors import InputError
 from tests.takes.own_videos import write_video
 
 STEPS = [(0, 371, "Get eggs", "Cooking"), (1, 12, "Stir", "Cooking"), (2, 90, "Stir", "Tea")]
@@ -101,7 +101,7 @@ def test_takes_are_the_annotated_ones(download: Download) -> None:
     assert found.takes[0]["participant"] == "7"
     assert found.classes.names == ("Get eggs", "Stir (Cooking, 12)", "Stir (Tea, 90)")
     assert found.classes.background is None
-    assert "1 segments stand there twice" in found.notes[0]
+    assert "1 segments appear twice" in found.notes[0].line()
 
 
 def test_the_downscaled_tree_is_found(download: Download) -> None:
@@ -145,7 +145,9 @@ def test_dropped_and_missing_takes_are_listed(download: Download) -> None:
     assert found.skipped == {
         "no entry in takes.json": ["nowhere_1"], "no ego video": [TAKES[1]]
     }  # fmt: skip
-    assert f"1 takes left out, is_dropped in takes.json: ['{TAKES[0]}']" in found.notes
+    assert f"1 takes left out, is_dropped in takes.json: {TAKES[0]}" in [
+        note.line() for note in found.notes
+    ]
 
 
 def break_label(d: Download) -> None:

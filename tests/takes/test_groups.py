@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pjepa.config.data import DataConfig
-from pjepa.config.params import Params
-from pjepa.errors import InputError
-from pjepa.takes.check import check_source
-from pjepa.takes.registry import open_source
-from pjepa.takes.scan import scan
+from pjepa.takes.config import DataConfig
 from pjepa.takes.source import Source
+from pjepa.takes.sources.registry import open_source
+from pjepa.takes.sources.scan import scan
+from pjepa.tools.data.check import check_source
+from pjepa.tools.params import Params
+from pjepa.ui.errors import InputError
 from tests.takes.archives import write_archive
 from tests.takes.own_videos import write_video
 
@@ -45,14 +45,12 @@ def test_the_same_surgeon_is_a_group(root: Path) -> None:
     assert [groups[f"video{n:02d}"] for n in (1, 2, 3, 41)] == ["ann", "ann", "bob", "ann"]
     assert groups["video10"] == "cholec80/video10"
     assert found.takes[0]["participant"] == "ann"
-    assert "says nothing about 6 takes" in " ".join(found.notes)
+    assert "has no row for 6 takes" in " ".join(note.line() for note in found.notes)
     files = [entry["path"] for entry in scan(config(), root)["files"]]
     assert "surgeons.csv" in files  # so that DVC notices another grouping
     params = Params.model_validate({"data": config(), "pjepa": {"segments": "fixed"}})
-    leaks = [f for f in check_source(found, params).findings if "'ann'" in f.text]
-    assert [(f.level, f.text) for f in leaks] == [
-        ("warning", "group 'ann' is in test and train: 3 takes")
-    ]
+    leaks = [f for f in check_source(found, params).findings if "groups in" in f.text]
+    assert [f.line() for f in leaks] == ["warning: 1 groups in test and in train: ann (3 takes)"]
 
 
 def test_a_group_overrules_the_participant_and_a_recording_names_its_takes(tmp_path: Path) -> None:
@@ -77,7 +75,7 @@ def test_own_videos_are_grouped_before_splits_are_drawn(tmp_path: Path) -> None:
 FAULTS = {
     "take,participant\ncholec80/vide01,ann": r"line 2: no take or recording 'cholec80/vide01'; did",
     "take,participant\ncholec80/video01,": r"line 2: expected a take and its group",
-    f"{SURGEONS}\ncholec80/video01,bob": r"line 6: 'cholec80/video01' stands there twice \(also",
+    f"{SURGEONS}\ncholec80/video01,bob": r"line 6: 'cholec80/video01' appears twice \(also",
     "take,surgeon\ncholec80/video01,ann": r"line 1: expected one of the columns group, participant",
     "participant\nann": r"line 1: .*no column take",
 }

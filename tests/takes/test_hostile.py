@@ -1,4 +1,4 @@
-"""Files as they come from other people: marks, newlines, quotes, holes, twins, kinds, escapes.
+"""Public data sets as they come from other people: newlines, quotes, holes, twins, kinds, escapes.
 
 Every loader reads what can be read and names file and place of what cannot; none ends in a
 traceback.
@@ -7,7 +7,6 @@ traceback.
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,20 +15,18 @@ import numpy as np
 import pytest
 import torch
 
-from pjepa.config.data import DataConfig
-from pjepa.errors import InputError
-from pjepa.takes.archive_table import ARCHIVES
-from pjepa.takes.registry import open_source
+from pjepa.takes.config import DataConfig
 from pjepa.takes.source import Source, checked_source
+from pjepa.takes.sources.archive_table import ARCHIVES
+from pjepa.takes.sources.registry import open_source
+from pjepa.ui.errors import InputError
 from tests.takes.archives import write_archive
 from tests.takes.assembly import SEQUENCES, VIEW, write_annotations, write_lmdb
 from tests.takes.bundles import write_bundle, write_egoprocel
-from tests.takes.own_videos import write_video
 from tests.takes.test_egoexo4d import TAKES, Download
 
 Change = Callable[[Path], Any]
 MARK = b"\xef\xbb\xbf"
-HEAD = "video,start,end,label\n"
 
 
 def source(root: Path, name: str, **values: Any) -> Source:
@@ -50,87 +47,6 @@ def foreign_newlines(base: Path) -> None:
     for path in base.rglob("*"):
         if path.suffix in (".txt", ".csv", ".bundle", ".json", ".train", ".test"):
             path.write_bytes(MARK + path.read_bytes().replace(b"\n", b"\r\n") + b"\r\n\r\n")
-
-
-# Own videos
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("videos")
-    for name in ("x.mp4", "a, b.mp4", unicodedata.normalize("NFD", "Über 日本.mp4")):
-        write_video(root / "mine" / name, ("cut",), 1.0)
-    return root
-
-
-def labelled(root: Path, text: str | bytes, name: str = "labels.csv") -> Source:
-    path = root / "mine" / name
-    write(name, text)(root / "mine")
-    try:
-        return source(root, "folder", folder={"path": "mine", "labels": name})
-    finally:
-        path.unlink()
-
-
-READ = {
-    "a mark and CRLF": MARK + f"{HEAD}x,0,1,cut\n".replace("\n", "\r\n").encode(),
-    "CR alone": f"{HEAD}x,0,1,cut".replace("\n", "\r"),
-    "quoted commas": f'{HEAD}"a, b.mp4",0,1,cut',
-    "composed letters": f"{HEAD}Über 日本,0,1,cut",
-    "columns without a name": "video,start,end,label,,\nx,0,1,cut,,\n,,,,,",
-    "decimal commas": "video;start;end;label\nx;0,0;1,0;cut",
-}
-
-
-@pytest.mark.parametrize("text", READ.values(), ids=READ)
-def test_labels_that_are_read(videos: Path, text: str | bytes) -> None:
-    (segment,) = labelled(videos, text).segments
-    assert (segment.start_s, segment.end_s) == (0.0, 1.0)
-
-
-def studio(annotations: object) -> str:
-    return json.dumps([{"data": {"video": "x.mp4"}, "annotations": annotations}])
-
-
-REFUSED = {
-    "labels.csv": {
-        f'{HEAD}x,0,0.5,"cut\nx,0.5,1,stir\n': r"line 2: a quote is not closed",
-        f"{HEAD}x,0,inf,cut": r"line 2: a segment from 0 to inf",
-        f"{HEAD}x\0,0,1,cut": r"line 2: video 'x\\x00' is not in the folder",
-        "video,start,end,label,start\n": r"two columns of one name",
-    },
-    "r.json": {
-        "": r"r.json: not JSON",
-        "[" * 100_000: r"r.json: not JSON",
-        '[{"video": "x", "start": 0, "begin": 1, "end": 1, "label": "cut"}]': r"\[0\]: two keys",
-        studio([3]): r"task 0: annotations: expected a list of objects, found \[3\]",
-        studio([{"result": "x"}]): r"task 0: result: expected a list of objects",
-        studio([{"result": [{"value": {"timelinelabels": "cut"}}]}]): r"expected a list of names",
-    },
-    "x.eaf": {"": r"x.eaf: not XML"},
-    "x.vtt": {"": r"x.vtt, line 1: expected WEBVTT"},
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"), [(n, t, m) for n, v in REFUSED.items() for t, m in v.items()]
-)
-def test_labels_that_are_refused(videos: Path, name: str, text: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        labelled(videos, text, name)
-
-
-def test_text_of_another_encoding_is_named(videos: Path) -> None:
-    with pytest.raises(InputError, match=r"labels.csv: not UTF-8 text \(byte 0\); save it as"):
-        labelled(videos, f"{HEAD}x,0,1,cut".encode("utf-16"))
-
-
-def test_columns_that_are_not_read_are_said(videos: Path) -> None:
-    """A misspelt `participant` would leak a person between splits."""
-    notes = " ".join(labelled(videos, "video,start,end,label,particpant\nx,0,1,cut,anna").notes)
-    assert "columns not used: particpant" in notes
-    notes = " ".join(labelled(videos, f"{HEAD}x,0,9,cut").notes)
-    assert "1 segments end after their video" in notes
 
 
 # Frame labels: MS-TCN and EgoProceL
@@ -262,10 +178,10 @@ KEYSTEP: dict[str, tuple[Change, str]] = {
         edit("takes.json", lambda takes: takes[0].pop("take_name")),
         r"takes.json, \[0\]: expected the key 'take_name'",
     ),
-    "a take twice": (edit("takes.json", twin), r"takes.json, \[3\]: take_uid .* stands there twi"),
+    "a take twice": (edit("takes.json", twin), r"takes.json, \[3\]: take_uid .* appears twi"),
     "a name twice": (
         edit("takes.json", lambda takes: takes[1].update(take_name=TAKES[0])),
-        r"take_name 'uni_cooking_01_2' stands there twice",
+        r"take_name 'uni_cooking_01_2' appears twice",
     ),
     "an escape": (
         edit("takes.json", lambda takes: takes[0].update(root_dir="../../etc")),
@@ -353,7 +269,7 @@ ARCHIVED: dict[str, tuple[str, Change, str]] = {
         r"1 takes with no token in the archive \(m2cai16/video81\)",
     ),
     "a phase twice": (
-        "cholec80", stored("cholec80", phase_class_names=["a", "a", "b", "c"]), r"stands there twi",
+        "cholec80", stored("cholec80", phase_class_names=["a", "a", "b", "c"]), r"appears twi",
     ),
     "an escape": (
         "lemon", stored("lemon", shards=["../../../../../etc/passwd", "x"]), r"a path inside",

@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pjepa.config.data import DataConfig
-from pjepa.errors import InputError
-from pjepa.streams.shipped import picked_rows
-from pjepa.takes.registry import open_source
-from pjepa.takes.shipped import read_shipped, shipped_shape
+from pjepa.takes.config import DataConfig
+from pjepa.takes.features.shipped import read_shipped, shipped_shape
 from pjepa.takes.source import Source
+from pjepa.takes.sources.egoprocel import take_of_video
+from pjepa.takes.sources.registry import open_source
+from pjepa.takes.sources.scan import scan
+from pjepa.tokens.shipped import picked_rows
+from pjepa.ui.errors import InputError
 from tests.takes.bundles import CLASSES, GTEA, frame_labels, write_bundle, write_egoprocel
 
 
@@ -46,7 +48,7 @@ def test_a_bundle_is_read_as_it_is(gtea: Path) -> None:
     np.testing.assert_array_equal(shipped.features[np.array([0, 159])][:, 0], [0, 159])
     assert isinstance(shipped.features, np.memmap)
     assert "8 takes cut to the shorter of features and labels: S1_Cheese_C1 (161 fea" in (
-        " ".join(found.notes)
+        " ".join(note.line() for note in found.notes)
     )
 
 
@@ -66,6 +68,37 @@ def test_folds_choose_the_bundle(gtea: Path) -> None:
         InputError, match=r"train.split3.bundle: no such file; data.fold 3 of train"
     ):
         source(gtea, fold=3, **GTEA_SET)
+
+
+def test_breakfasts_bundles_begin_with_a_word(gtea: Path) -> None:
+    plain = source(gtea, **GTEA_SET)
+    for path in (gtea / "gtea/splits").iterdir():
+        path.write_text(f"#bundle\n{path.read_text()}")
+    assert source(gtea, **GTEA_SET) == plain
+    path.write_text(f"{path.read_text()}\n\nx")
+    with pytest.raises(InputError, match=rf"{path.name}, line \d+: an empty line"):
+        source(gtea, fold=int(path.name.split(".split")[1][0]), **GTEA_SET)
+
+
+def test_the_archive_unpacks_to_data(gtea: Path) -> None:
+    """MS-TCN's data.zip as it is: `data/gtea`, unpacked into the root."""
+    plain = source(gtea, **GTEA_SET)
+    (gtea / "data").mkdir()
+    (gtea / "gtea").rename(gtea / "data/gtea")
+    found = source(gtea, **GTEA_SET)
+    assert found.segments == plain.segments
+    assert found.videos[0].features == "npy-dt:data/gtea/features/S1_Cheese_C1.npy#0:160"
+    config = DataConfig.model_validate({"source": "mstcn", "groups": "who.csv", **GTEA_SET})
+    (gtea / "who.csv").write_text("take,group\nS1_Cheese_C1,elsewhere")
+    (gtea / "data/gtea/who.csv").write_text("take,group\nS1_Cheese_C1,here")
+    assert open_source(config, gtea).takes[0]["group"] == "here"  # the set's own folder first
+    listed = {entry["path"] for entry in scan(config, gtea)["files"]}
+    assert {"data/gtea/who.csv", "data/gtea/mapping.txt"} <= listed
+    assert "who.csv" not in listed
+    (gtea / "data/gtea/who.csv").unlink()
+    assert open_source(config, gtea).takes[0]["group"] == "elsewhere"
+    with pytest.raises(InputError, match=r"neither 50salads nor data/50salads .*data.mstcn.path"):
+        source(gtea)
 
 
 def test_people_of_50salads_and_breakfast_are_groups(tmp_path: Path) -> None:
@@ -147,7 +180,9 @@ def test_missing_takes_can_be_left_out_and_are_listed(gtea: Path) -> None:
 
 def test_features_of_another_rate_are_noticed(gtea: Path) -> None:
     np.save(gtea / "gtea/features/S2_Cheese_C1.npy", np.zeros((8, 80), np.float32))
-    assert "differ by more than 2%" in " ".join(source(gtea, **GTEA_SET).notes)
+    assert "differ by more than 2%" in " ".join(
+        note.line() for note in source(gtea, **GTEA_SET).notes
+    )
 
 
 def test_arrays_that_are_turned_are_noticed(gtea: Path) -> None:
@@ -187,7 +222,10 @@ def test_egoprocel_is_read_as_fact_packages_it(egoprocel: Path) -> None:
     )  # fmt: skip
     assert takes["04.tent.120617.gopro"]["participant"] == "04"
     assert takes["0003"]["dataset"] == "MECCANO"
-    assert takes["Head_11"]["dataset"] == "PC"
+    assert [takes[name]["task"] for name in ("Head_11", "Head_6")] == ["assembly", "disassembly"]
+    assert takes["Head_6"]["dataset"] == "PC"
+    other = take_of_video("S10_Eggs_7150996-1110", "train")
+    assert (other["view"], other["recording"]) == ("ego", "S10_Eggs")
     assert {t["split"] for t in found.takes} == {"train", "test"}
 
 
@@ -196,7 +234,7 @@ def test_tokens_of_egoprocel_are_the_release_rows(egoprocel: Path) -> None:
     found = source(egoprocel, "egoprocel")
     assert found.features is not None
     assert found.features.lookahead_s == pytest.approx(3.2)
-    assert "10 per second: the extractor's" in found.notes[-1]
+    assert "10 per second: the extractor's" in found.notes[-1].line()
     picked = picked_rows(found.videos[0], 4.0)
     assert picked.index[:6].tolist() == [0, 2, 5, 7, 10, 12]
     np.testing.assert_allclose(picked.times[:4], [0.0, 0.2, 0.5, 0.7], rtol=0, atol=1e-12)
@@ -209,6 +247,10 @@ def test_the_rate_is_measured_against_annotations_in_seconds(egoprocel: Path) ->
     write_egoprocel(egoprocel / "egoprocel", annotations_fps=15.0)
     found = source(egoprocel, "egoprocel")
     assert {row.fps for row in found.videos} == {15.0}
-    assert "15 per second: measured on" in found.notes[-1]
+    assert "15 per second: measured on 10 videos" in found.notes[-1].line()  # the tent's file too
+    folder = egoprocel / "egoprocel/annotations"
+    (folder / "pc_assembly/Head_11.csv").rename(folder / "pc_disassembly/Head_11.csv")
+    tasks = {take["take_id"]: take["task"] for take in source(egoprocel, "egoprocel").takes}
+    assert tasks["Head_11"] == "disassembly"  # the folder knows better than the number
     fixed = source(egoprocel, "egoprocel", egoprocel={"fps": 12.0})
     assert {row.fps for row in fixed.videos} == {12.0}

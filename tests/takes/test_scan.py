@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pjepa.cli import app
-from pjepa.config.data import DataConfig
-from pjepa.config.params import Params
-from pjepa.config.presets import params_text
-from pjepa.errors import InputError
-from pjepa.paths import source_list
-from pjepa.takes.scan import SAMPLE, check_scan, named_config, scan, stale_list, write_scan
+from pjepa.takes.config import DataConfig
+from pjepa.takes.sources.scan import SAMPLE, check_scan, named_config, scan, stale_list, write_scan
+from pjepa.tools.cli import app
+from pjepa.tools.params import Params
+from pjepa.tools.paths import source_list
+from pjepa.tools.presets import params_text
+from pjepa.ui.errors import InputError
 from tests.takes.bundles import write_bundle
 
 CONFIG = DataConfig.model_validate({"source": "mstcn", "mstcn": {"dataset": "gtea"}})
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     write_bundle(tmp_path / "gtea")
-    write_scan(CONFIG, tmp_path)
+    write_scan(CONFIG, tmp_path, source_list("mstcn"))
     return tmp_path
 
 
@@ -41,7 +41,7 @@ def test_the_list_is_the_same_on_another_machine(root: Path, tmp_path: Path) -> 
     names = [entry["path"] for entry in json.loads(text)["files"]]
     assert names == sorted(names)
     assert len(names) == 8 + 8 + 4 + 1
-    check_scan(CONFIG, root)
+    check_scan(CONFIG, root, source_list("mstcn"))
 
 
 def test_the_sample_sees_start_middle_and_end(root: Path) -> None:
@@ -80,16 +80,24 @@ def relabel(root: Path) -> None:
     file = root / "gtea/groundTruth/S1_Cheese_C1.txt"
     lines = ["take"] * 100_000
     file.write_text("\n".join(lines))
-    write_scan(CONFIG, root)
+    write_scan(CONFIG, root, source_list("mstcn"))
     lines[30_000] = "open"
     file.write_text("\n".join(lines))
 
 
+def replace(root: Path) -> None:
+    """Another recording under the same name, as long as the first."""
+    file = root / "gtea/features/S1_Cheese_C1.npy"
+    check_scan(CONFIG, root, source_list("mstcn"))  # what is remembered must not hide it
+    file.write_bytes(bytes(255 - value for value in file.read_bytes()))
+
+
 CHANGES = {
-    relabel: r"mstcn.json: gtea/groundTruth/S1_Cheese_C1.txt has another content; run `pjepa data",
+    replace: r"gtea/features/S1_Cheese_C1.npy has changed",
+    relabel: r"mstcn.json: gtea/groundTruth/S1_Cheese_C1.txt has changed; run `pjepa data",
     grow: r"mstcn.json: gtea/mapping.txt has \d+ bytes, expected \d+; run `pjepa data scan mstcn`",
     add: r"gtea/features/new.npy is new",
-    lose: r"gtea/features/S1_Cheese_C1.npy is not there any more",
+    lose: r"gtea/features/S1_Cheese_C1.npy is missing",
 }
 
 
@@ -97,7 +105,7 @@ CHANGES = {
 def test_a_disk_that_disagrees_is_refused(root: Path, change: object) -> None:
     change(root)  # type: ignore[operator]
     with pytest.raises(InputError, match=CHANGES[change]):
-        check_scan(CONFIG, root)
+        check_scan(CONFIG, root, source_list("mstcn"))
 
 
 def test_stale_data_is_said_where_results_are_read(
@@ -120,13 +128,13 @@ def test_stale_data_is_said_where_results_are_read(
     assert run(app, ["data", "scan"]).exit_code == 0
     assert run(app, ["data", "scan", "--check"]).exit_code == 0
     monkeypatch.setenv("PJEPA_DATA_ROOT", str(root / "not here"))
-    assert stale_list(CONFIG, root / "not here") is None
+    assert stale_list(CONFIG, root / "not here", source_list("mstcn")) is None
 
 
 def test_missing_lists_folders_and_sources(root: Path) -> None:
     source_list("mstcn").unlink()
     with pytest.raises(InputError, match="no such file; run `pjepa data scan mstcn`"):
-        check_scan(CONFIG, root)
+        check_scan(CONFIG, root, source_list("mstcn"))
     with pytest.raises(
         InputError, match=r"nowhere: no such folder; set data.mstcn.path, and PJEPA"
     ):
@@ -134,7 +142,9 @@ def test_missing_lists_folders_and_sources(root: Path) -> None:
     with pytest.raises(InputError, match="expected one of demo, egoexo4d"):
         named_config(CONFIG, "mstnc")
     (root / "empty").mkdir()
-    with pytest.raises(InputError, match="no file that mstcn reads"):
+    with pytest.raises(
+        InputError, match=r"neither gtea nor data/gtea in it; set data\.mstcn\.path"
+    ):
         scan(CONFIG, root / "empty")
 
 

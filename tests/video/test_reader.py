@@ -8,12 +8,12 @@ import av
 import numpy as np
 import pytest
 
-from pjepa.errors import InputError
+from pjepa.ui.errors import InputError
 from pjepa.video.reader import ReaderName, open_video
 from tests.video.films import BAD, write_bad, write_film, write_patched
 
 READERS: list[ReaderName] = ["decord", "pyav"]
-FPS, COUNT, WIDTH, HEIGHT = 25, 50, 96, 64
+FPS, COUNT, WIDTH, HEIGHT = 25, 50, 96, 80
 ROTATIONS = {90: (0, 1, -1, 0), 180: (-1, 0, 0, -1), 270: (0, -1, 1, 0)}
 
 
@@ -169,7 +169,7 @@ def test_reopened_decord_gives_the_same_frames(
     times = np.arange(COUNT) / FPS
     with open_video(video, "decord") as opened:
         whole = opened.frames(times)
-    monkeypatch.setattr("pjepa.video.reader.REOPEN_FRAMES", 10)
+    monkeypatch.setattr("pjepa.video.decord_reader.REOPEN_FRAMES", 10)
     with open_video(video, "decord") as opened:
         first = opened._video  # type: ignore[attr-defined]
         parts = [opened.frames(times[k : k + 7]) for k in range(0, COUNT, 7)]
@@ -206,7 +206,7 @@ def test_damage_that_the_decoder_conceals_is_no_frame(tmp_path: Path) -> None:
     path = write_patched(write_film(tmp_path / "good.mp4"), tmp_path / "patched.mp4")
     said = r"patched\.mp4: \d+ of 40 frames cannot be decoded, from 0\.8 to"
     with pytest.raises(InputError, match=said), open_video(path, "pyav") as opened:
-        opened.frames(np.arange(0, 2.5, 0.25))
+        opened.frames(np.arange(0, 2.5, 0.0625))
 
 
 def test_frames_keep_the_size_of_the_first(tmp_path: Path) -> None:

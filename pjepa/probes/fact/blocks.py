@@ -3,6 +3,9 @@
 A block's branches return `hidden` channels whose last C (frames, runs) or C + 1 (tokens; the last
 one is the null class) are class logits; there is no other classifier. In the features that flow
 on, those channels hold their softmax.
+
+Several takes go through together as [B, T, C], padded on the right; `padding` bool [B, T] says
+where. What stands there is never looked at, so each take gives what it gives alone.
 """
 
 from __future__ import annotations
@@ -14,28 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from pjepa.config.fact import FactConfig
 from pjepa.probes.fact.action_branch import CrossAttention, SelfBranch, SelfCrossBranch
+from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.fact.frame_branch import frame_branch
-from pjepa.probes.fact.recurrent import gru_states
-
-
-class Runs(NamedTuple):
-    """Maximal runs of equal label along the take."""
-
-    labels: Tensor  # [R]
-    of_frame: Tensor  # [T] index of the frame's run
-    lengths: Tensor  # [R]
-
-    def middles(self) -> Tensor:
-        """Return the middle frame of every run [R]."""
-        ends = self.lengths.cumsum(0)
-        return (2 * ends - self.lengths - 1) // 2
-
-
-def runs_of(labels: Tensor) -> Runs:
-    """Return the runs of labels [T], on their device."""
-    return Runs(*torch.unique_consecutive(labels, return_inverse=True, return_counts=True))
+from pjepa.probes.fact.runs import Runs, padded_runs, runs_of
 
 
 class Exchange(NamedTuple):
@@ -48,8 +33,8 @@ class Exchange(NamedTuple):
 
     def frame_attention(self) -> Tensor:
         """Return how much every frame attends to every token [T, M]."""
-        attention = self.a2f.softmax(1)
-        return attention if self.runs is None else attention[self.runs.of_frame]
+        attention = self.a2f.softmax(-1)
+        return attention if self.runs is None else self.runs.spread(attention)
 
 
 @dataclass(frozen=True)
@@ -65,8 +50,8 @@ class BlockOutput:
 
 def split(features: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """Return the features with softmax in their last `classes` channels, and the logits there."""
-    rest, logits = features.tensor_split([-classes], dim=1)
-    return torch.cat([rest, logits.softmax(1)], dim=1), logits
+    rest, logits = features.tensor_split([-classes], dim=-1)
+    return torch.cat([rest, logits.softmax(-1)], dim=-1), logits
 
 
 class InputBlock(nn.Module):
@@ -78,15 +63,17 @@ class InputBlock(nn.Module):
         self.frame_branch = frame_branch(config, config.frame_layers, width)
         self.action_branch = SelfCrossBranch(config)
 
-    def forward(self, x: Tensor, query: Tensor, position: Tensor | None) -> BlockOutput:
+    def forward(
+        self, x: Tensor, query: Tensor, position: Tensor | None, padding: Tensor | None = None
+    ) -> BlockOutput:
         """Return the block's output for features x [T, D]."""
-        x, frame_logits = split(self.frame_branch(x), self.classes)
-        a, token_logits = split(self.action_branch(query, x, position), self.classes + 1)
+        x, frame_logits = split(self.frame_branch(x, padding), self.classes)
+        a, token_logits = split(self.action_branch(query, x, position, padding), self.classes + 1)
         return BlockOutput(frame_logits, token_logits, None, x, a)
 
 
 class UpdateBlock(nn.Module):
-    """`u`: tokens read the frames, think, and the frames read the tokens."""
+    """`u`: tokens attend to the frames, then to each other, and frames attend to the tokens."""
 
     def __init__(self, config: FactConfig, classes: int) -> None:
         super().__init__()
@@ -96,17 +83,24 @@ class UpdateBlock(nn.Module):
         self.action_branch = SelfBranch(config)
         self.a2f_layer = CrossAttention(config, config.frame_dim)
 
-    def forward(self, last: BlockOutput, query: Tensor, position: Tensor | None) -> BlockOutput:
+    def forward(
+        self,
+        last: BlockOutput,
+        query: Tensor,
+        position: Tensor | None,
+        padding: Tensor | None = None,
+    ) -> BlockOutput:
         """Return the block's output after the block `last`."""
-        a, f2a = self.f2a_layer(last.frames, last.tokens, position, query)
+        a, f2a = self.f2a_layer(last.frames, last.tokens, position, query, padding)
         a, token_logits = split(self.action_branch(a, query), self.classes + 1)
         x, a2f = self.a2f_layer(a, last.frames, query, position)  # [T, frame_dim]
-        x, frame_logits = split(self.frame_branch(x), self.classes)
+        x, frame_logits = split(self.frame_branch(x, padding), self.classes)
         return BlockOutput(frame_logits, token_logits, Exchange(f2a, a2f), x, a)
 
 
 class RunBlock(UpdateBlock):
-    """`U`: temporal down- and upsampling. Tokens and predicted runs talk, frames take the result.
+    """`U`: temporal down- and upsampling. Tokens and predicted runs exchange information, frames
+    take the result.
 
     Runs are those of the frames' most probable class in the block before.
     """
@@ -118,21 +112,32 @@ class RunBlock(UpdateBlock):
         self.seg_combine = nn.Linear(hidden, hidden)
         self.sf_merge = nn.Sequential(nn.Linear(width + hidden, width), nn.ReLU())
 
-    def forward(self, last: BlockOutput, query: Tensor, position: Tensor | None) -> BlockOutput:
+    def forward(
+        self,
+        last: BlockOutput,
+        query: Tensor,
+        position: Tensor | None,
+        padding: Tensor | None = None,
+    ) -> BlockOutput:
         """Return the block's output after the block `last`."""
-        runs = runs_of(last.frames[:, -self.classes :].detach().argmax(1))
-        mean = torch.segment_reduce(last.frames, "mean", lengths=runs.lengths)  # [R, hidden]
-        s, logits = split(self.seg_combine(gru_states(self.seg_update, mean).relu()), self.classes)
-        position = None if position is None else position[runs.middles()]
-        a, f2a = self.f2a_layer(s, last.tokens, position, query)
+        runs = self.runs(last.frames.detach(), padding)
+        s = runs.states(self.seg_update, runs.means(last.frames)).relu()  # [R, hidden]
+        s, logits = split(self.seg_combine(s), self.classes)
+        position = None if position is None else runs.positions(position)
+        a, f2a = self.f2a_layer(s, last.tokens, position, query, runs.padding)
         a, token_logits = split(self.action_branch(a, query), self.classes + 1)
         s, a2f = self.a2f_layer(a, s, query, position)  # [R, frame_dim]
         x = self.merged(s, last.frames, runs)
-        x, frame_logits = split(self.frame_branch(x), self.classes)
+        x, frame_logits = split(self.frame_branch(x, padding), self.classes)
         return BlockOutput(frame_logits, token_logits, Exchange(f2a, a2f, runs, logits), x, a)
+
+    def runs(self, frames: Tensor, padding: Tensor | None) -> Runs:
+        """Return the runs of the most probable class of frames [T, hidden]."""
+        labels = frames[..., -self.classes :].argmax(-1)
+        return runs_of(labels) if padding is None else padded_runs(labels, padding, self.classes)
 
     def merged(self, s: Tensor, x: Tensor, runs: Runs) -> Tensor:
         """Return sf_merge(concat[s of the frame's run, x]) [T, frame_dim]; s is mapped as runs."""
         layer = cast(nn.Linear, self.sf_merge[0])
-        from_run, from_frame = layer.weight.tensor_split([s.shape[1]], dim=1)
-        return (linear(s, from_run)[runs.of_frame] + linear(x, from_frame, layer.bias)).relu()
+        from_run, from_frame = layer.weight.tensor_split([s.shape[-1]], dim=1)
+        return (runs.spread(linear(s, from_run)) + linear(x, from_frame, layer.bias)).relu()

@@ -1,6 +1,7 @@
 """The frame branch: dilated temporal convolutions over a whole take, MS-TCN or MS-TCN++.
 
-Frames are rows here, [T, C]. Parameters are named as in the official checkpoints.
+Frames are rows here, [T, C], or [B, T, C] for padded takes. Parameters are named as in
+the official checkpoints.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, linear
 
-from pjepa.config.fact import FactConfig
+from pjepa.probes.fact.config import FactConfig
 
 FOLD_FROM = 4  # frames per channel from which folding three convolutions into one pays
 
@@ -73,20 +74,25 @@ def _inside(offset: int, frames: int) -> tuple[slice, slice]:
 
 
 def pointwise(x: Tensor, conv: nn.Conv1d) -> Tensor:
-    """Return the 1 x 1 convolution of x [T, C]."""
+    """Return the 1 x 1 convolution of x [..., T, C]."""
     return linear(x, conv.weight.squeeze(2), conv.bias)
 
 
 def over_time(x: Tensor, conv: nn.Conv1d) -> Tensor:
-    """Return the convolution of x [T, C], zero-padded to the same length."""
-    return conv(x.T[None])[0].T
+    """Return the convolution of x [..., T, C], zero-padded to the same length."""
+    return conv(x.mT).mT if x.ndim == 3 else conv(x.T[None])[0].T
+
+
+def shown(x: Tensor, padding: Tensor | None) -> Tensor:
+    """Return x [..., T, C] with zeros where it is padding, as beyond the end of a take."""
+    return x if padding is None else x.masked_fill(padding[..., None], 0)
 
 
 def dual_dilated(x: Tensor, *convs: nn.Conv1d) -> Tensor:
     """Return ReLU(fusion(concat[first(x), second(x)])) of x [T, C] for those three `convs`."""
     first, second, fusion = convs
-    if len(x) < FOLD_FROM * x.shape[1]:
-        both = torch.cat([over_time(x, first), over_time(x, second)], dim=1)  # [T, 2 C]
+    if x.ndim == 3 or len(x) < FOLD_FROM * x.shape[1]:
+        both = torch.cat([over_time(x, first), over_time(x, second)], dim=-1)  # [T, 2 C]
         return pointwise(both, fusion).relu()
     outer, inner = first.dilation[0], second.dilation[0]
     maps = [conv.weight for conv in convs] + [cast(Tensor, conv.bias) for conv in convs]
@@ -109,13 +115,14 @@ class DualDilatedBranch(nn.Module):
         self.conv_fusion = nn.ModuleList(nn.Conv1d(2 * width, width, 1) for _ in range(layers))
         self.conv_out = nn.Conv1d(width, config.hidden, 1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """Return features [T, hidden] of x [T, d_in], or [T, frame_dim] without an input map."""
         f = x if self.conv_1x1_in is None else pointwise(x, self.conv_1x1_in)
         layers = zip(self.conv_dilated_1, self.conv_dilated_2, self.conv_fusion, strict=True)
         for i, convs in enumerate(cast(Iterable[tuple[nn.Conv1d, ...]], layers)):
             last = i == len(self.conv_fusion) - 1
-            f = f + dropout(dual_dilated(f, *convs), self.dropout, self.training and not last)
+            update = dual_dilated(shown(f, padding), *convs)
+            f = f + dropout(update, self.dropout, self.training and not last)
         return pointwise(f, self.conv_out)
 
 
@@ -143,11 +150,11 @@ class DilatedBranch(nn.Module):
         self.layers = nn.ModuleList(DilatedLayer(config, 2**i) for i in range(layers))
         self.conv_out = nn.Conv1d(config.frame_dim, config.hidden, 1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """Return features [T, hidden] of x [T, d_in], or [T, frame_dim] without an input map."""
         f = x if self.conv_1x1 is None else pointwise(x, self.conv_1x1)
         for layer in self.layers:
-            f = layer(f)
+            f = layer(shown(f, padding))
         return pointwise(f, self.conv_out)
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pjepa.config.fact import FactConfig
 from pjepa.probes.fact.blocks import BlockOutput, Exchange
+from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.fact.matching import Match, Truth
 
 STEEPEST = 16.0  # a change of log-probability is punished up to 4, squared
@@ -35,7 +35,7 @@ def class_weights(config: FactConfig, classes: int, background: int | None) -> T
 def segment_weights(class_weight: Tensor, truth: Truth, match: Match, aligned: bool) -> Tensor:
     """Return each pair's weight [S].
 
-    Unless `aligned`, in order of time while the pairs stand in the order of the match. FACT was
+    Unless `aligned`, in order of time while the pairs are in the order of the match. FACT was
     trained and published so; it makes no difference where the background's weight is 1.
     """
     weights = class_weight[truth.classes]

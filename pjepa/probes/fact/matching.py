@@ -1,4 +1,4 @@
-"""Which action token stands for which ground-truth segment: once per take, from the last block."""
+"""The match of action tokens and true segments: made once per take, from the last block."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pjepa.errors import InputError
-from pjepa.probes.fact.blocks import Exchange, runs_of
+from pjepa.probes.fact.blocks import Exchange
+from pjepa.probes.fact.runs import runs_of
+from pjepa.ui.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def one_to_one(
 
 
 def _cheapest(cost: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows and columns of the cheapest assignment."""
+    """Return rows and columns of the cheapest assignment."""
     from scipy.optimize import linear_sum_assignment  # slow to import, and only training matches
 
     return linear_sum_assignment(cost)
@@ -102,7 +103,7 @@ def one_to_many(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return tokens and segments by class, then time; a token serves one class only.
 
-    Classes choose tokens by the cost summed over their segments; tokens nobody chose join their
+    Classes choose tokens by the cost summed over their segments; tokens not chosen join their
     cheapest class, and each segment takes the cheapest token of its class.
     """
     names, of_segment = np.unique(classes, return_inverse=True)

@@ -6,13 +6,14 @@ position table `frame_pe.pe`, which holds no learned number).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from pjepa.config.fact import FactConfig
-from pjepa.errors import InputError
 from pjepa.probes.fact.blocks import BlockOutput, InputBlock, RunBlock, UpdateBlock
+from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.fact.losses import (
     Weights,
     block_loss,
@@ -23,6 +24,8 @@ from pjepa.probes.fact.losses import (
 )
 from pjepa.probes.fact.matching import Match, Truth, matched, truth_of
 from pjepa.probes.fact.merging import merged_probability
+from pjepa.probes.shared.together import padded
+from pjepa.ui.errors import InputError
 
 Outputs = tuple[BlockOutput, ...]
 
@@ -48,19 +51,24 @@ class Fact(nn.Module):
         weights = class_weights(config, classes, background)
         self.register_buffer("class_weight", weights, persistent=False)
 
-    def forward(self, features: Tensor) -> Outputs:
-        """Return the output of every block for features [T, D]."""
-        if features.ndim != 2 or features.shape[1] != self.width or not len(features):
+    def forward(self, features: Tensor, padding: Tensor | None = None) -> Outputs:
+        """Return the output of every block for features [T, D].
+
+        Takes together are [B, T, D], with `padding` bool [B, T] where they are padded.
+        """
+        expected_ndim = 2 if padding is None else 3
+        if (features.ndim, features.shape[-1]) != (expected_ndim, self.width) or not len(features):
             raise InputError(
                 f"FACT: features are {tuple(features.shape)}, expected [frames, {self.width}] "
                 "with at least one frame"
             )
         x = self.masked(features) if self.training else features
         query = self.action_query.squeeze(1)  # [M, action_dim]
-        position = frame_positions(len(x), self.config.hidden, x) if self.config.positions else None
-        outputs = [self.block_list[0](x, query, position)]
+        width, placed = self.config.hidden, self.config.positions
+        position = frame_positions(x.shape[-2], width, x) if placed else None
+        outputs = [self.block_list[0](x, query, position, padding)]
         for block in self.block_list[1:]:
-            outputs.append(block(outputs[-1], query, position))
+            outputs.append(block(outputs[-1], query, position, padding))
         return tuple(outputs)
 
     def loss(self, outputs: Outputs, labels: Tensor) -> Tensor:
@@ -106,9 +114,18 @@ class Fact(nn.Module):
     @torch.no_grad()
     def predict(self, features: Tensor) -> Tensor:
         """Return class probabilities [T, C] of features [T, D]: argmax the label, max its score."""
+        return self._predicted(features)
+
+    @torch.no_grad()
+    def predict_together(self, takes: Sequence[Tensor]) -> Tensor:
+        """Return class probabilities [B, T, C] of takes [T_i, D], each as if it were alone."""
+        x, valid = padded(takes)
+        return self._predicted(x, ~valid)
+
+    def _predicted(self, features: Tensor, padding: Tensor | None = None) -> Tensor:
         training = self.training
         try:
-            last = self.eval()(features)[-1]
+            last = self.eval()(features, padding)[-1]
         finally:
             self.train(training)
         return merged_probability(last, self.config.merge_weight)

@@ -1,0 +1,200 @@
+"""This tree beside another commit: `python -m benchmarks.beside COMMIT [--rounds 3] [--only NAME]`.
+
+The other commit is checked out in a temporary folder. Each case runs in one process per tree, one
+thread, both alternately; a round is the least CPU time of `REPEATS` calls of either. A ratio is
+the other's time over ours, so above 1 this tree is faster; printed are its least, median and most
+over the rounds. Cases are built from what `benchmarks/` has had for long, so that old commits run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parents[1]
+REPEATS = 2
+
+# Each defines `work`. The demo's pretraining is its model and batches on noise, without terms that
+# are not in the paper; two epochs of 40 takes.
+CASES = {
+    "training step": """
+from benchmarks.train_step import case
+work = case("ours")
+""",
+    "demo pretraining": """
+import tempfile
+from pathlib import Path
+from benchmarks import train_step as t
+config = t.PjepaConfig(
+    width=128, depth=4, heads=4, mlp_ratio=2.0, predictor_depth=1, predictor_heads=4,
+    mask_ratio=0.8, rope_base=100.0, batch_tokens=512, epochs=2, lr=1e-3, threads=1,
+    input_norm="causal_center",
+)
+takes = [t.synthetic_take(n, 160 + 5 * n, 64) for n in range(40)]
+def work():
+    with tempfile.TemporaryDirectory() as folder:
+        t.pretrain(takes, config, Path(folder) / "w", Path(folder) / "o", lambda entry: None)
+""",
+    "attention, long": """
+from benchmarks import attention as a
+case = a.CASES["T 8192, segments 45, 4 x 64"]
+layout = case.layout()
+qkv = a.tensors(layout, case.heads, case.width)
+def work():
+    a.both(a.ours, qkv, layout)
+""",
+    "attention, short": """
+from benchmarks import attention as a
+case = a.CASES["3 takes of 250, segments 25, 4 x 32"]
+layout = case.layout()
+qkv = a.tensors(layout, case.heads, case.width)
+def work():
+    for _ in range(100):
+        a.both(a.ours, qkv, layout)
+""",
+    "linear probe": """
+import numpy as np
+try:
+    from pjepa.probes.base.scoring import LabelledTake
+    from pjepa.probes.linear.config import LinearConfig
+    from pjepa.probes.linear.probe import fit_converged
+except ImportError:
+    from pjepa.config.probe import LinearConfig
+    from pjepa.probes.linear import LabelledTake, fit_converged
+draw = np.random.default_rng(0)
+centres = draw.normal(size=(12, 128))
+def take(tokens):
+    labels = draw.integers(12, size=tokens)
+    noise = 2 * draw.normal(size=(tokens, 128))
+    return LabelledTake((centres[labels] + noise).astype(np.float32), labels)
+takes, holdout = [take(500) for _ in range(12)], [take(500) for _ in range(2)]
+def work():
+    for _ in range(5):
+        fit_converged(takes, holdout, 12, LinearConfig(l2=(1e-1, 1e-2, 1e-3)))
+""",
+    "streaming": """
+import torch
+from benchmarks import streaming as s
+model, x, lengths = s.encoder(), torch.randn(2000, s.WIDTH), s.lengths_of(2000)
+def work():
+    s.streamed(model, x, lengths)
+""",
+    "LTContext": """
+from benchmarks.probes_ltcontext import cases
+work = cases()[0].ours
+""",
+    "FACT": """
+from benchmarks.probes_fact import cases
+work = cases()[0].ours
+""",
+    "reading": """
+import tempfile
+from pathlib import Path
+from benchmarks.streams import write_stream
+folder = tempfile.TemporaryDirectory()
+stream = write_stream(Path(folder.name), 40, 400, 2048)
+def work():
+    for take in stream.takes:
+        stream.read(take)
+""",
+}
+
+SERVE = """
+import json, sys, time
+import torch
+torch.set_num_threads(1)
+exec(sys.argv[1])
+work()
+said = sys.stdout
+sys.stdout = sys.stderr
+print("ready", file=said, flush=True)
+for line in sys.stdin:
+    found = []
+    for _ in range(int(line)):
+        started = time.process_time()
+        work()
+        found.append(time.process_time() - started)
+    print(json.dumps(min(found)), file=said, flush=True)
+"""
+
+
+class Side:
+    """A case in a process of one tree."""
+
+    def __init__(self, tree: Path, code: str) -> None:
+        kept = {**os.environ, "PYTHONPATH": str(tree), "PJEPA_QUIET": "1", "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SERVE, code], cwd=tree, env=kept, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self._heard()
+
+    def seconds(self) -> float:
+        """Return the least CPU seconds of some calls."""
+        assert self.process.stdin is not None
+        print(REPEATS, file=self.process.stdin, flush=True)
+        return float(json.loads(self._heard()))
+
+    def _heard(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"a case ended with code {self.process.wait()}")
+        return line
+
+    def end(self) -> None:
+        """Let the process end."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+@contextmanager
+def checked_out(commit: str) -> Iterator[Path]:
+    """Yield a folder with the files of a commit."""
+    with tempfile.TemporaryDirectory() as name:
+        packed = subprocess.run(
+            ["git", "archive", commit], cwd=ROOT, check=True, capture_output=True
+        ).stdout
+        subprocess.run(["tar", "-x", "-C", name], input=packed, check=True)
+        yield Path(name)
+
+
+def ratios(other: Path, code: str, rounds: int) -> tuple[list[float], list[float]]:
+    """Return our seconds and the ratios of every round."""
+    theirs, ours = Side(other, code), Side(ROOT, code)
+    pairs = [(theirs.seconds(), ours.seconds()) for _ in range(rounds)]
+    theirs.end()
+    ours.end()
+    return [b for _, b in pairs], [a / b for a, b in pairs]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("commit")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=CASES, action="append")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    found = {}
+    print(f"{'case':20}{'ours, s':>10}{'ratio':>8}  least to most, against {options.commit}")
+    with checked_out(options.commit) as other:
+        for name in options.only or CASES:
+            seconds, times = ratios(other, CASES[name], options.rounds)
+            found[name] = {"seconds": seconds, "ratios": times}
+            span = f"{min(times):.2f} to {max(times):.2f}"
+            print(f"{name:20}{min(seconds):10.4f}{median(times):8.2f}  {span}", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

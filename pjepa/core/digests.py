@@ -1,0 +1,86 @@
+"""Content hashes of files that are reused: that a file exists does not mean it is intact.
+
+`<name>.sha256` beside a file holds the hashes it may have: of the file, and of the one before it,
+because the two names cannot be replaced in one step. A damaged file is put aside, never used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pjepa.core.files import atomic_file, file_sha256
+from pjepa.ui.progress import say
+
+SEAL, BEFORE, DAMAGED = ".sha256", ".before", ".damaged"
+
+
+def seal_of(path: Path) -> Path:
+    """Return where the hashes of a file are."""
+    return path.with_name(f"{path.name.removesuffix(BEFORE)}{SEAL}")
+
+
+@contextmanager
+def sealed_file(path: Path, keep_before: bool = False) -> Iterator[Path]:
+    """Do as `atomic_file`, with a hash beside the file; the previous file can be kept."""
+    with atomic_file(path) as partial:
+        yield partial
+        seal(path, file_sha256(partial))
+        if keep_before and path.exists():
+            os.replace(path, path.with_name(f"{path.name}{BEFORE}"))
+
+
+def seal(path: Path, digest: str) -> None:
+    """Write the hash that `path` has or is about to have; the previous one stays valid."""
+    with atomic_file(seal_of(path)) as partial:
+        partial.write_text("\n".join([digest, *_sealed(path)[:1]]) + "\n")
+
+
+def _sealed(path: Path) -> list[str]:
+    try:
+        return seal_of(path).read_text(errors="replace").split()
+    except FileNotFoundError:
+        return []
+
+
+def intact(path: Path) -> bool:
+    """Return whether the file is as written; one without a hash is accepted and sealed."""
+    known, found = _sealed(path), file_sha256(path)
+    if not known:
+        seal(path, found)
+    return not known or found in known
+
+
+def put_aside(path: Path, what: str) -> None:
+    """Rename a damaged file and report it in one line."""
+    aside = path.with_name(f"{path.name}{DAMAGED}")
+    with suppress(FileNotFoundError):  # another process of the same run was faster
+        os.replace(path, aside)
+        say(f"{path}: {what}; put aside as {aside.name}")
+
+
+def newest_intact(path: Path) -> Path | None:
+    """Return the file, or the previous one, whichever is not damaged; None if neither is."""
+    for found in (path, path.with_name(f"{path.name}{BEFORE}")):
+        if found.exists() and intact(found):
+            return found
+        if found.exists():
+            put_aside(found, "is damaged, it is not what was written")
+    return None
+
+
+def damaged_files(paths: Iterable[Path], threads: int) -> list[Path]:
+    """Return the files that are not as written; hashing releases the interpreter lock."""
+    listed = list(paths)
+    with ThreadPoolExecutor(threads, "verify") as pool:
+        found = list(pool.map(intact, listed))
+    return [path for path, good in zip(listed, found, strict=True) if not good]
+
+
+def remove_sealed(path: Path) -> None:
+    """Remove a file and its hash."""
+    path.unlink(missing_ok=True)
+    seal_of(path).unlink(missing_ok=True)

@@ -1,0 +1,108 @@
+"""`machine`: where work runs; no stage tracks it, local.yaml and PJEPA_DEVICE override it.
+
+The machine is not part of the experiment: a stage's section gets these values when it is read, and
+no section of params.yaml repeats them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, ValidationError
+
+from pjepa.core.places import PARAMS
+from pjepa.core.roots import LOCAL, local_values
+from pjepa.core.section import Section, one_line
+from pjepa.ui.errors import InputError
+
+DEVICE, WORKERS = "PJEPA_DEVICE", "PJEPA_WORKERS"
+
+
+class MachineConfig(Section):
+    """`device: auto` is CUDA where there is one; `workers` are processes and reading threads."""
+
+    tuned: ClassVar[tuple[str, ...]] = ("device", "workers", "executor")
+
+    device: str = "auto"
+    workers: int = Field(2, ge=1)
+    executor: Literal["local", "ray"] = "local"  # of `patches`
+
+
+class Placed(Section):
+    """A section that gets where its stage runs from `machine` and `threads` of params.
+
+    These fields are not written in the section itself, so a move to another machine is one edit
+    and DVC sees no change of the experiment.
+    """
+
+    device: str = Field("cpu", exclude=True)
+    workers: int = Field(1, ge=1, exclude=True)
+    threads: int = Field(1, ge=1, exclude=True)
+
+    def resume_key(self) -> dict[str, Any]:
+        """Return what a resumed run must share: all settings, the threads, the kind of device."""
+        placed = {"threads": self.threads, "device": device_kind(self.device)}
+        return {**self.model_dump(mode="json"), **placed}
+
+    @classmethod
+    def told(cls, name: str, value: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
+        refuse_placed(cls, name, value)
+        return placement(cls, params)
+
+
+def machine_values(params: dict[str, Any]) -> dict[str, Any]:
+    """Return `machine` of params, overridden by local.yaml and the environment."""
+    values = dict(params.get("machine") or {})
+    local = local_values().get("machine") or {}
+    if not isinstance(local, dict):
+        raise InputError(f"{LOCAL}: machine: expected keys such as `device:`, found {local!r}")
+    values |= local
+    if device := os.environ.get(DEVICE):
+        values["device"] = device
+    if workers := os.environ.get(WORKERS):
+        if not workers.isdigit():
+            raise InputError(f"{WORKERS}={workers!r}: expected a number of processes")
+        values["workers"] = int(workers)
+    return values
+
+
+def resolved_device(name: str) -> str:
+    """Return the device that `auto` means here; any other name unchanged."""
+    if name != "auto":
+        return name
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def device_kind(device: str) -> str:
+    """Return the kind of a device, which numbers depend on: `cuda` for `cuda:1`."""
+    return device.partition(":")[0]
+
+
+def placement(kind: type[Section], params: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of `machine` and `threads` that a section of this kind needs."""
+    try:
+        machine = MachineConfig.model_validate(machine_values(params))
+    except ValidationError as error:
+        raise InputError(one_line(error, MachineConfig, "machine")) from None
+    told = {**machine.model_dump(), "device": resolved_device(machine.device)}
+    if "threads" in params:
+        told["threads"] = params["threads"]
+    return {name: told[name] for name in placed_fields(kind) if name in told}
+
+
+def placed_fields(kind: type[Section]) -> list[str]:
+    """Return the fields that a section takes from `machine` and `threads`."""
+    return [name for name, field in kind.model_fields.items() if field.exclude]
+
+
+def refuse_placed(kind: type[Section], name: str, value: dict[str, Any]) -> None:
+    """Raise an error if a section holds a value of the machine; it says where the value belongs."""
+    for field in placed_fields(kind):
+        if field in value:
+            there = field if field == "threads" else f"machine.{field}"
+            raise InputError(
+                f"{PARAMS}: {name}.{field}: it is {there} now; `pjepa preset --migrate` moves it"
+            )

@@ -1,0 +1,296 @@
+"""The procedure encoder f: tokens in, contextualised tokens out (paper Sec. 3.2).
+
+    z = LN(blocks(project(normalise(x)))),  attention under c(j) <= c(i) (Eq. 3), RoPE over (c, r)
+
+The student and the teacher are this module; at inference only it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from pjepa.core.files import atomic_file, read_json, write_json
+from pjepa.core.runs import runs
+from pjepa.encoder.attention.layout import Layout, layout_of_segments
+from pjepa.encoder.attention.plan import attention_plan
+from pjepa.encoder.blocks import Block, Stack
+from pjepa.encoder.centering import Seen, Style, take_mean, visible_style
+from pjepa.encoder.config import EncoderConfig
+from pjepa.encoder.rope import RopeTable, rope_table
+from pjepa.encoder.segments.found import FoundConfig, FoundParameters
+from pjepa.encoder.segments.rule import SegmentRule, take_segments
+from pjepa.streams.segments import attention_segments
+from pjepa.ui.errors import InputError
+
+if TYPE_CHECKING:
+    from pjepa.encoder.stream import EncoderStream
+
+
+class ProcedureEncoder(nn.Module):
+    """f_phi of Eq. (2): LayerNorm-linear projection if d != d_in, pre-norm blocks, final norm."""
+
+    mean: Tensor
+    std: Tensor
+    style_read: Tensor
+    style_write: Tensor
+    style_strength: Tensor
+    found_threshold: Tensor
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.register_buffer("mean", torch.zeros(config.d_in))
+        self.register_buffer("std", torch.ones(config.d_in))
+        self.register_buffer("style_read", torch.zeros(config.d_in, config.style_rank))
+        self.register_buffer("style_write", torch.zeros(config.style_rank, config.d_in))
+        self.register_buffer("style_strength", torch.zeros(config.style_rank))
+        self.register_buffer("found_threshold", torch.zeros((), dtype=torch.float64))
+        self.proj = (
+            nn.Sequential(nn.LayerNorm(config.d_in), nn.Linear(config.d_in, config.width))
+            if config.d_in != config.width or config.project == "always"
+            else nn.Identity()
+        )
+        self.blocks = Stack(
+            Block(config.width, config.heads, config.mlp_ratio, config.dropout)
+            for _ in range(config.depth)
+        )
+        self.norm = nn.LayerNorm(config.width)
+        self.drop = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
+
+    def forward(self, x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
+        """Return the contextualised tokens [N, d] of the visible tokens x [N, d_in] at `layout`.
+
+        `rows`: those of some tokens only, [M, d]; ascending, on the device of x.
+        """
+        return self.contextualised(self.normalised(x, layout), layout, rows)
+
+    def contextualised(self, x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
+        """Return what `forward` does, of tokens that are normalised."""
+        plan = attention_plan(layout, self._block(layout))
+        x = self.drop(self.entered(x))  # [N, d]
+        return self.norm(self.blocks.run(x, self.table(layout), plan, rows))
+
+    def table(self, layout: Layout) -> RopeTable:
+        """Return the rotary positions of the tokens."""
+        config = self.config
+        return rope_table(layout, config.width // config.heads, config.rope_layout())
+
+    def _block(self, layout: Layout) -> Tensor:
+        return layout.block(self.config.attention, self.config.block)
+
+    def entered(self, x: Tensor) -> Tensor:
+        """Return normalised tokens at the encoder's width, in full precision."""
+        projected: Tensor = self.proj(x)
+        return projected.to(self.mean.dtype)
+
+    def normalised(
+        self, x: Tensor, layout: Layout, block: Tensor | None = None, seen: Seen | None = None
+    ) -> Tensor:
+        """Return x after `input_norm`; statistics of a take come from visible tokens only.
+
+        `block` if attention does not go by the config; `seen` tells of tokens that were visible
+        before x (a stream's past).
+        """
+        kind = self.config.input_norm
+        x = self.standardised(x)
+        with torch.autocast(x.device.type, enabled=False):  # statistics need full precision
+            if kind == "take_center":
+                return x - take_mean(x, layout)
+            if kind == "causal_center":
+                block = self._block(layout) if block is None else block
+                look = self.config.style_look
+                return x - visible_style(x, layout, block, self.style, look, seen)
+        return x
+
+    def standardised(self, x: Tensor) -> Tensor:
+        """Return x in units of the training tokens' spread, unless `input_norm` is none."""
+        return x if self.config.input_norm == "none" else (x - self.mean) / self.std
+
+    @property
+    def style(self) -> Style:
+        """Return what `causal_center` knows of takes."""
+        return Style(self.style_read, self.style_write, self.style_strength)
+
+    def segment_rule(self) -> SegmentRule:
+        """Return where c(i) comes from, with what was measured for it."""
+        config = self.config
+        if config.segments in ("annotated", "fixed"):
+            return SegmentRule(config.segments, config.block)
+        lengths = FoundConfig(config.found_tokens, config.found_max)
+        found = FoundParameters(lengths, float(self.found_threshold), self.std.cpu().numpy())
+        return SegmentRule(config.segments, config.block, found)
+
+    def segments(
+        self,
+        features: np.ndarray,
+        annotated: np.ndarray | None = None,
+        name: str = "the take",
+        recording: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return c(i) [T] as this encoder's attention and positions count it."""
+        if self.config.segments == "annotated" and not self.config.uses_segments:
+            known = annotated if annotated is not None else np.zeros(len(features), np.int64)
+            return attention_segments(known)
+        return take_segments(features, annotated, self.segment_rule(), name, recording)
+
+    def copy_statistics(self, other: ProcedureEncoder) -> None:
+        """Copy what was measured on the training stream; no learned weight."""
+        own = dict(self.named_buffers())
+        for name, value in other.named_buffers():
+            own[name].copy_(value)
+
+    @torch.inference_mode()
+    def encode(
+        self, tokens: np.ndarray | Tensor, segment_lengths: Sequence[int] | None = None
+    ) -> Tensor:
+        """Return features [T, d] of a take [T, d_in]; annotated segments must be given."""
+        x = torch.as_tensor(tokens, dtype=torch.float32, device=self.mean.device)
+        if x.ndim != 2 or x.shape[1] != self.config.d_in:
+            raise InputError(
+                f"tokens are {tuple(x.shape)}, this encoder takes [T, {self.config.d_in}]"
+            )
+        lengths = self._own_lengths(x) if segment_lengths is None else list(segment_lengths)
+        if sum(lengths) != len(x):
+            raise InputError(f"segment lengths sum to {sum(lengths)}, there are {len(x)} tokens")
+        return self(x, layout_of_segments([lengths]).to(x.device))
+
+    def _own_lengths(self, x: Tensor) -> list[int]:
+        """Return the segment lengths that need no annotation, if this encoder has such."""
+        if self.config.segments == "annotated" and self.config.uses_segments:
+            raise InputError(
+                "this encoder was trained on annotated segments: pass segment_lengths, "
+                "or use one trained with pjepa.segments=found or fixed"
+            )
+        _, lengths = runs(self.segments(x.float().cpu().numpy()))
+        return [int(length) for length in lengths]
+
+    def stream(
+        self, horizon: int | None = None, segments: SegmentRule | None = None
+    ) -> EncoderStream:
+        """Return an exact incremental encoding of one take: see `EncoderStream`.
+
+        `horizon`: tokens kept from before the present block, all by default. `segments`: another
+        rule than the one this encoder was trained with.
+        """
+        from pjepa.encoder.stream import EncoderStream
+
+        return EncoderStream(self, horizon, segments)
+
+    def save(self, folder: Path) -> None:
+        """Write model.safetensors and config.json: all that `from_pretrained` needs."""
+        with atomic_file(folder / "model.safetensors") as partial:
+            save_file({k: v.contiguous().cpu() for k, v in self.state_dict().items()}, partial)
+        write_json(folder / "config.json", self.config.model_dump())
+
+    def save_pretrained(self, folder: str | Path, card: str | None = None) -> None:
+        """Write what `save` does, and README.md, the model card.
+
+        Without a `card` it holds what the architecture tells; `pjepa publish` adds data and scores.
+        """
+        from pjepa.hub.card import model_card
+
+        folder = Path(folder)
+        self.save(folder)
+        with atomic_file(folder / "README.md") as partial:
+            partial.write_text(card or model_card(self.config), encoding="utf-8")
+
+    def push_to_hub(
+        self, repo: str, card: str | None = None, private: bool = True, token: str | None = None
+    ) -> str:
+        """Upload what `save_pretrained` writes as one commit; return the address of the model."""
+        from pjepa.hub.models import upload_folder
+
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder, card)
+            return upload_folder(Path(folder), repo, private, token)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        device: str = "cpu",
+        *,
+        revision: str | None = None,
+        cache_dir: str | Path | None = None,
+        token: str | None = None,
+    ) -> ProcedureEncoder:
+        """Load a folder written by `save_pretrained`, or a hub id (at a branch, tag or commit)."""
+        folder = Path(name)
+        if not folder.is_dir():
+            from pjepa.hub.models import downloaded_folder
+
+            folder = downloaded_folder(str(name), revision, cache_dir, token)
+        config = _read_config(folder / "config.json")
+        _check_sizes(config, folder)
+        encoder = cls(config)
+        encoder.load_state_dict(_read_weights(folder / "model.safetensors", encoder.state_dict()))
+        return encoder.to(device).eval()
+
+    @classmethod
+    def from_release(
+        cls,
+        source: str | Path,
+        architecture: Mapping[str, Any] | None = None,
+        device: str = "cpu",
+    ) -> ProcedureEncoder:
+        """Load one of the authors' checkpoints: a file, or a name such as assembly101_tsm_clip."""
+        from pjepa.encoder.release import load_release
+
+        return load_release(source, architecture, device)
+
+
+def _read_config(path: Path) -> EncoderConfig:
+    try:
+        return EncoderConfig.model_validate(read_json(path))
+    except ValidationError as error:
+        fault = error.errors()[0]
+        place = ".".join(map(str, fault["loc"]))
+        raise InputError(
+            f"{path}: {place}: {fault['msg']}; not an encoder of this version"
+        ) from None
+
+
+def _check_sizes(config: EncoderConfig, folder: Path) -> None:
+    """Refuse a config that asks for more than the weights hold, before allocating anything."""
+    path = folder / "model.safetensors"
+    try:
+        with safe_open(path, framework="pt") as file:
+            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: no safetensors file ({error})") from None
+    blocks = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
+    sides = {side for shape in shapes.values() for side in shape}
+    largest = max(sides, default=0)
+    for name, value, good in (
+        ("depth", config.depth, config.depth == blocks),
+        ("width", config.width, config.width in sides),
+        ("d_in", config.d_in, config.d_in in sides),
+        ("mlp_ratio", config.mlp_ratio, config.width * config.mlp_ratio <= largest + 1),
+    ):
+        if not good:
+            raise InputError(
+                f"{folder / 'config.json'}: {name} {value} is not what {path.name} holds"
+            )
+
+
+def _read_weights(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a file, which must be those of its config."""
+    try:
+        state = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: no safetensors file ({error})") from None
+    for name, tensor in expected.items():
+        found = tuple(state[name].shape) if name in state else "nothing"
+        if found != tuple(tensor.shape):
+            raise InputError(f"{path}: {name}: expected {tuple(tensor.shape)}, found {found}")
+    return state

@@ -1,0 +1,203 @@
+"""Patch features of many takes: what is missing in the store is encoded, one take at a time.
+
+Bytes depend on the take, the settings and the threads per worker, never on how many workers run or
+where: each take is encoded alone, in batches whose composition follows from its own windows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pjepa.core.digests import damaged_files, put_aside
+from pjepa.core.disk import remove_partials
+from pjepa.core.machine import device_kind
+from pjepa.core.tables import VideoRow
+from pjepa.core.time_grid import token_count
+from pjepa.patches.backbone import BackboneFacts, backbone_facts
+from pjepa.patches.config import PatchesConfig
+from pjepa.patches.cost import stored_bytes
+from pjepa.patches.encode import Job, OnFrames, Outcome, patch_info
+from pjepa.patches.identity import behaviour, video_hashes
+from pjepa.patches.plan import check_disk
+from pjepa.patches.store import PatchInfo, cuts_of, repeated_frames, store_key, store_path
+from pjepa.ui.errors import InputError
+from pjepa.ui.progress import Meter, say
+from pjepa.video.index import MAX_GAP_S
+
+# The settings that can change what is written; the weights have an identity of their own.
+CHANGES_BYTES = (
+    "backbone", "fps", "frames_per_window", "crop", "resampler", "view", "window_scope",
+    "window_mode", "window_stride", "reader", "grid", "batch_windows", "threads", "precision",
+    "compile",
+)  # fmt: skip
+
+Boundaries = dict[str, NDArray[np.float64]]
+
+
+class Executor(Protocol):
+    """Runs `encoded_job` on every job, wherever it likes, and yields outcomes as they come."""
+
+    def __call__(
+        self, jobs: list[Job], config: PatchesConfig, facts: BackboneFacts, on_frames: OnFrames
+    ) -> Iterator[Outcome]: ...
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """Where each take's features are (take order), what they are, how many are new.
+
+    `skipped` says of every other take why there are none, `repeated` of which takes frames stand
+    in for others, and how many, `cuts` when the time stamps of a take jump.
+    """
+
+    files: dict[str, Path]
+    info: PatchInfo
+    encoded: int
+    skipped: dict[str, str]
+    repeated: dict[str, int]
+    cuts: dict[str, list[float]]
+
+
+def extract(
+    rows: list[VideoRow],
+    boundaries: Boundaries,
+    config: PatchesConfig,
+    store: Path,
+    execute: Executor,
+) -> Extraction:
+    """Return features of every take, encoded where the store does not hold them yet."""
+    store.mkdir(parents=True, exist_ok=True)
+    remove_partials(store)
+    facts = backbone_facts(config)
+    present = [row for row in rows if row.path.is_file()]
+    absent = {
+        row.take_id: f"{row.video}: no such video; check the data root"
+        for row in rows
+        if not row.path.is_file()
+    }
+    refuse_failures(absent, len(rows), config)
+    jobs = planned_jobs(present, boundaries, config, facts, store)
+    missing = {job.target: job for job in jobs if not job.target.exists()}
+    steps = sum(expected_steps(job, config) for job in missing.values())
+    check_disk(stored_bytes(steps, config, facts), store)
+    kept = {job.target: job for job in jobs if job.target not in missing}
+    with ThreadPoolExecutor(1) as background:  # reading the store takes long; encoding continues
+        damaged = background.submit(damaged_files, kept, config.workers)
+        failed = encode_missing(list(missing.values()), config, facts, execute)
+        for target in damaged.result():
+            put_aside(target, "is damaged, it is not what was encoded; encoding it again")
+            missing[target] = kept[target]
+    again = [missing[target] for target in damaged.result()]
+    failed |= encode_missing(again, config, facts, execute)
+    repeated = {
+        job.take_id: count
+        for job in jobs
+        if job.target not in failed and (count := repeated_frames(job.target))
+    }
+    if config.on_error != "repeat":  # the store may hold what an earlier run was allowed to make
+        failed |= {
+            job.target: f"{job.name}: {repeated.pop(job.take_id)} frames cannot be decoded"
+            for job in jobs
+            if job.take_id in repeated
+        }
+    skipped = {
+        **absent,
+        **{job.take_id: failed[job.target] for job in jobs if job.target in failed},
+    }
+    refuse_failures(skipped, len(rows), config)
+    files = {job.take_id: job.target for job in jobs if job.target not in failed}
+    encoded = len(missing.keys() - failed.keys())
+    ordered = {row.take_id: skipped[row.take_id] for row in rows if row.take_id in skipped}
+    cuts = {take_id: found for take_id, file in files.items() if (found := cuts_of(file))}
+    return Extraction(files, patch_info(config, facts), encoded, ordered, repeated, cuts)
+
+
+def byte_settings(config: PatchesConfig) -> dict[str, Any]:
+    """Return the settings that are part of a store key; the kind of device is one of them."""
+    settings = config.model_dump(mode="json", include=set(CHANGES_BYTES))
+    if config.max_gap_s != MAX_GAP_S:  # of no effect on almost every video
+        settings["max_gap_s"] = config.max_gap_s
+    return settings | {"device": device_kind(config.device)}
+
+
+def planned_jobs(
+    rows: list[VideoRow],
+    boundaries: Boundaries,
+    config: PatchesConfig,
+    facts: BackboneFacts,
+    store: Path,
+) -> list[Job]:
+    """Return one job per take, keyed by all that can change its features."""
+    settings, code = byte_settings(config), behaviour(store, config)
+    paths = [row.path.resolve() for row in rows]
+    jobs = []
+    for row, path, digest in zip(rows, paths, video_hashes(paths, store, config), strict=True):
+        limits = boundaries.get(row.take_id) if config.window_scope == "segment" else None
+        target = store_path(
+            store, store_key(digest, settings, limits, facts.weights_id, code)
+        ).resolve()
+        jobs.append(Job(row.take_id, str(row.video), path, row.duration_s, limits, target))
+    return jobs
+
+
+def encode_missing(
+    jobs: list[Job],
+    config: PatchesConfig,
+    facts: BackboneFacts,
+    execute: Executor,
+    on_take: Callable[[str], None] = lambda take_id: None,
+    what: str = "patches: take",
+) -> dict[Path, str]:
+    """Encode the jobs and return the targets of those that failed, and why.
+
+    `on_take` is called for every take that is there; `what` begins the lines about the others.
+    """
+    if not jobs:
+        return {}
+    targets = {job.take_id: job.target for job in jobs}
+    failed: dict[Path, str] = {}
+    frames = sum(expected_steps(job, config) for job in jobs) * facts.tubelet
+    with Meter(what.split(":")[0], frames, "frame") as meter:
+        started, done = time.monotonic(), 0
+
+        def on_frames(count: int) -> None:
+            pace = (meter.done + count) / max(time.monotonic() - started, 1e-9)
+            meter.advance(count, f"{done}/{len(jobs)} takes, {pace:.0f} frames/s")
+
+        for outcome in execute(jobs, config, facts, on_frames):
+            done += 1
+            if outcome.reason is not None:
+                failed[targets[outcome.take_id]] = outcome.reason
+                say(f"{what} {outcome.take_id}: {outcome.reason}")
+            else:
+                on_take(outcome.take_id)
+    return failed
+
+
+def refuse_failures(failed: dict[str, str], takes: int, config: PatchesConfig) -> None:
+    """Raise if takes failed that may not be skipped, or if none is left; list them all."""
+    if not failed or (config.on_error == "skip" and len(failed) < takes):
+        return
+    for take_id, reason in failed.items():
+        say(f"  {take_id}: {reason}")
+    first = next(iter(failed))
+    hint = "" if len(failed) == takes else ", or leave such takes out with patches.on_error=skip"
+    if config.on_error == "fail" and any("frames cannot be decoded" in r for r in failed.values()):
+        hint += ", or repeat the frame before a lost one with patches.on_error=repeat"
+    raise InputError(
+        f"patches: {len(failed)} of {takes} takes cannot be encoded, listed above (the first is "
+        f"take {first}: {failed[first]}); correct them{hint}"
+    )
+
+
+def expected_steps(job: Job, config: PatchesConfig) -> int:
+    """Return tokens of the take, as far as is known before it is opened."""
+    return token_count(job.duration_s or job.about_s, config.tokens_fps)

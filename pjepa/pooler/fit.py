@@ -1,0 +1,238 @@
+"""Training one action pooler: epoch, step, judgement, saved state; resumes to the same bytes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from pjepa.nn.best_epoch import Epochs, Tick, no_log, train_to_best
+from pjepa.nn.log import Log
+from pjepa.nn.optimizers import AdamW
+from pjepa.nn.prefetch import Prefetch
+from pjepa.nn.saver import Saver
+from pjepa.nn.schedule import cosine_rate, warmed
+from pjepa.pooler.config import PoolerConfig
+from pjepa.pooler.examples import (
+    Clip,
+    ClipBatch,
+    LabelledPatches,
+    clip_batches,
+    epoch_clips,
+    fixed_clips,
+)
+from pjepa.pooler.models.action import ActionPooler, ActionShape, real_places
+from pjepa.pooler.models.attentive import AttentiveClassifier
+from pjepa.ui.errors import InputError
+from pjepa.ui.transfer import sent
+
+
+class PoolerWithClassifier(nn.Module):
+    """The pooler and the classifier that is discarded after training (Sec. 3.1)."""
+
+    def __init__(self, shape: ActionShape, config: PoolerConfig, classes: int) -> None:
+        super().__init__()
+        self.pooler = ActionPooler(shape)
+        self.clip = config.target == "clip"
+        self.classifier: nn.Module = (
+            AttentiveClassifier(
+                shape.width, shape.heads, config.classifier_depth, classes,
+                shape.mlp_ratio, shape.dropout,
+            )
+            if self.clip
+            else nn.Linear(shape.width, classes)
+        )  # fmt: skip
+
+    def forward(self, batch: ClipBatch) -> tuple[Tensor, Tensor]:
+        """Return logits [K, C] and labels [K]: one row per window, or one per token."""
+        tokens = self.pooler(batch.patches.float(), batch.lengths)  # [B, T, D]
+        if not self.clip:
+            return self.classifier(tokens).flatten(0, 1), self.labels(batch)
+        real = None
+        if batch.lengths is not None:
+            real = real_places(batch.lengths, batch.patches.shape[1], self.pooler.shape.per_step)
+        return self.classifier(tokens, real), self.labels(batch)
+
+    def labels(self, batch: ClipBatch) -> Tensor:
+        """Return the labels [K] of a batch; a clip lies in one segment."""
+        return batch.labels[:, 0] if self.clip else batch.labels.flatten()
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How well windows are classified; `count` are the known tokens or windows."""
+
+    loss: float
+    accuracy: float  # percent
+    count: int
+
+
+@dataclass
+class PoolerEpochs(Epochs):
+    """The state of training inside an epoch."""
+
+    done: int = 0  # steps of this epoch, and what they summed up
+    step: int = 0
+    loss: float = 0.0
+    weight: float = 0.0
+
+
+@dataclass
+class Fit:
+    """One training run: takes to fit on, takes to judge by, and the number of epochs.
+
+    Without judges the last epoch is kept; `epochs` may be fewer than the schedule's.
+    """
+
+    model: PoolerWithClassifier
+    takes: Sequence[LabelledPatches]
+    judges: Sequence[LabelledPatches]
+    config: PoolerConfig
+    epochs: int
+    weights: Tensor | None = None  # [C] of the classes in the loss, on the host
+
+    def __post_init__(self) -> None:
+        config = self.config
+        self.model.to(config.device)
+        self.optimizer = AdamW(
+            self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay
+        )
+        self.weights_there = None if self.weights is None else self.weights.to(config.device)
+        self.forward: nn.Module = self.model
+        if config.compile:
+            self.forward = torch.compile(self.model, dynamic=True)  # type: ignore[assignment]
+        self.started, self.waited = time.monotonic(), 0.0
+
+    def run(self, path: Path | None, tick: Tick, log: Log = no_log) -> PoolerEpochs:
+        """Return the finished state, with the best weights loaded."""
+        return train_to_best(self, PoolerEpochs(), path, tick, log)
+
+    def finished(self, state: PoolerEpochs) -> bool:
+        """Return whether all epochs are done, or patience has run out."""
+        stale = bool(self.judges) and state.epoch - state.best_epoch >= self.config.patience
+        return state.epoch >= self.epochs or stale
+
+    def epoch(self, state: PoolerEpochs, saver: Saver) -> None:
+        """Run the rest of one pass over all windows, then judge the model."""
+        size = self.config.batch_windows
+        clips = epoch_clips(self.takes, self.config, state.epoch)
+        left = clip_batches(clips[state.done * size :], size, self.config.workers)
+        steps = -(-len(clips) // size)
+        self.model.train()
+        with Prefetch(left) as ready:
+            for batch in ready:
+                lr = cosine_rate(
+                    self.config.lr, 0.0, state.epoch * steps + state.done,
+                    self.config.epochs * steps,
+                )  # fmt: skip
+                loss, weight = self.step(batch, warmed(lr, state.step, self.config.warmup_steps),
+                                         state)  # fmt: skip
+                state.loss, state.weight = state.loss + loss * weight, state.weight + weight
+                state.step, state.done = state.step + 1, state.done + 1
+                if state.done < steps:
+                    saver.save_when_due()
+            self.waited += ready.waited
+        self.model.eval()
+        self.close_epoch(state)
+
+    def step(self, batch: ClipBatch, lr: float, state: PoolerEpochs) -> tuple[float, float]:
+        """Take one optimiser step; return the mean loss and the total weight of its labels."""
+        config = self.config
+        torch.manual_seed(config.seed * 1_000_003 + state.step)  # dropout, the same after a restart
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.zero_grad(set_to_none=True)
+        with _autocast(config):
+            logits, labels = self.forward(batch.to(config.device))
+        weight = label_weight(self.model.labels(batch), self.weights)  # known before any result
+        loss = mean_loss(logits.float(), labels, self.weights_there, weight)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_grad)
+        told, size = torch.stack([loss.detach(), norm]).tolist()  # the only wait of a step
+        if not math.isfinite(size):
+            raise InputError(
+                f"pooler: the loss or its gradient is not finite in epoch {state.epoch + 1}; "
+                "lower pooler.lr, or set pooler.input_norm=standardize"
+            )
+        self.optimizer.step()
+        return told, float(weight)
+
+    def close_epoch(self, state: PoolerEpochs) -> None:
+        """Log the epoch and keep the model if it is the best so far on the judging takes."""
+        entry = {"loss": state.loss / max(state.weight, 1e-12)}
+        state.done, state.loss, state.weight = 0, 0.0, 0.0
+        score = None
+        if self.judges:
+            found = judged(self.model, fixed_clips(self.judges, self.config), self.config)
+            entry |= {"holdout_loss": found.loss, "holdout_acc": found.accuracy}
+            score = found.accuracy if self.config.judge == "accuracy" else -found.loss
+        entry["lr"] = float(self.optimizer.param_groups[0]["lr"])
+        state.close(self.model, score, entry)
+
+    def note(self, state: PoolerEpochs) -> str:
+        """Return the note shown on the progress line."""
+        last = state.history[-1]
+        text = f"loss {last['loss']:.3f}"
+        if self.judges:
+            text += f", held out {last['holdout_acc']:.1f} %, best epoch {state.best_epoch}"
+        return text
+
+    def waiting(self) -> float:
+        """Return the share of the time since the start that was spent waiting for data."""
+        return self.waited / max(time.monotonic() - self.started, 1e-9)
+
+
+def _autocast(config: PoolerConfig) -> torch.autocast:
+    """Return an autocast to bf16 if the settings ask for it."""
+    kind = torch.device(config.device).type
+    return torch.autocast(kind, torch.bfloat16, enabled=config.precision == "bf16")
+
+
+def label_weight(labels: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the sum of the weights of known labels, all three on the host."""
+    known = labels >= 0
+    return known.sum().float() if weights is None else weights[labels[known]].sum()
+
+
+def mean_loss(logits: Tensor, labels: Tensor, weights: Tensor | None, weight: Tensor) -> Tensor:
+    """Return weighted mean cross-entropy over known labels, whose weights sum to `weight`.
+
+    A batch without known labels has loss 0.
+    """
+    total = cross_entropy(logits, labels, weights, ignore_index=-1, reduction="sum")
+    return total / weight.clamp_min(1e-12)
+
+
+@torch.no_grad()
+def judged(model: PoolerWithClassifier, clips: Sequence[Clip], config: PoolerConfig) -> Judgement:
+    """Return unweighted loss and accuracy over known tokens or windows."""
+    loss, right, count = 0.0, 0, 0
+    model.eval()
+    with Prefetch(clip_batches(clips, config.batch_windows, config.workers)) as ready:
+        for batch in ready:
+            with _autocast(config):
+                logits, labels = model(batch.to(config.device))
+            known = sent((model.labels(batch) >= 0).nonzero()[:, 0], config.device)
+            logits, labels = logits[known].double(), labels[known]
+            error = cross_entropy(logits, labels, reduction="sum")
+            told = torch.stack([error, (logits.argmax(1) == labels).sum().double()]).tolist()
+            loss, right, count = loss + told[0], right + int(told[1]), count + len(labels)
+    return Judgement(loss / max(count, 1), 100.0 * right / max(count, 1), count)
+
+
+def balanced_weights(takes: Sequence[LabelledPatches], classes: int) -> Tensor:
+    """Return the inverse frequency of every class over known tokens, with mean 1 over tokens.
+
+    A class without tokens gets 0.
+    """
+    labels = np.concatenate([take.labels for take in takes])
+    count = np.bincount(labels[labels >= 0], minlength=classes)
+    weight = count.sum() / (max((count > 0).sum(), 1) * np.maximum(count, 1))
+    return torch.from_numpy(np.where(count > 0, weight, 0.0)).float()

@@ -1,0 +1,189 @@
+"""What training reads: whole takes, or the part of them an epoch shows.
+
+All randomness is keyed, so order, windows and masks never depend on how the work is cut: by
+(seed, epoch) for the order, by (seed, epoch, take) for windows and masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pjepa.core.runs import runs
+from pjepa.encoder.attention.layout import Layout
+from pjepa.pretrain.arrow_copy import arrow_copy, copied_features
+from pjepa.pretrain.config import PjepaConfig
+from pjepa.pretrain.masking import rows_of, targets
+from pjepa.pretrain.neighbours import pairs_of
+from pjepa.pretrain.objective import Batch
+from pjepa.streams.segments import token_offsets
+from pjepa.streams.store import StreamReader
+from pjepa.ui.errors import InputError
+from pjepa.ui.progress import say
+
+ORDER, MASK, WINDOW = 0, 1, 2  # what a random stream is for
+
+
+@dataclass(frozen=True)
+class TrainingTake:
+    """One take, memory-mapped at the stream's own precision."""
+
+    number: int  # place in the stream: the key of its random windows and masks
+    take_id: str
+    features: np.ndarray  # [T, d_in] float16 or float32
+    segment: np.ndarray  # [T] c(i): first the stream's, then the one attention uses
+    recording: np.ndarray | None = None  # [T] of the stream
+
+
+@dataclass(frozen=True)
+class View:
+    """What an epoch shows of a take: all of it, or the tokens at `keep`."""
+
+    take: TrainingTake
+    keep: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.take.segment if self.keep is None else self.keep)
+
+    def places(self) -> np.ndarray:
+        """Return which tokens of the take are shown, [T]."""
+        return np.arange(len(self)) if self.keep is None else self.keep
+
+    def features(self) -> np.ndarray:
+        """Return features [T, d_in] at the stream's own precision."""
+        return self.take.features if self.keep is None else self.take.features[self.keep]
+
+    def segment(self) -> np.ndarray:
+        """Return c(i) [T], counted from 0 in what is shown (as in the release)."""
+        if self.keep is None:
+            return self.take.segment
+        return self.take.segment[self.keep] - self.take.segment[self.keep[0]]
+
+    def offset(self) -> np.ndarray:
+        """Return r(i) [T], the place in the segment, also when its beginning is cut off."""
+        offset = token_offsets(self.take.segment)
+        return offset if self.keep is None else offset[self.keep]
+
+
+def read_training_takes(stream: StreamReader, wanted: set[str], copy: Path) -> list[TrainingTake]:
+    """Return the takes to pretrain on, through a copy at `copy`; none of a single token."""
+    numbers = [n for n, take_id in enumerate(stream.takes) if take_id in wanted]
+    chosen = [n for n in numbers if stream.lengths[n] >= 2]
+    if len(chosen) < len(numbers):
+        say(f"pretrain: {len(numbers) - len(chosen)} takes of fewer than 2 tokens are left out")
+    if not chosen:
+        raise InputError(
+            f"{stream.path}: no take to pretrain on; the train and pretrain splits are empty"
+        )
+    source = arrow_copy(stream, [stream.takes[n] for n in chosen], copy)
+    layouts = [stream.read_layout(stream.takes[n]) for n in chosen]
+    return [
+        TrainingTake(n, take.take_id, features, take.segment, take.recording)
+        for n, take, features in zip(chosen, layouts, copied_features(source), strict=True)
+    ]
+
+
+def with_segments(
+    takes: Sequence[TrainingTake], segments: Callable[[TrainingTake], np.ndarray]
+) -> list[TrainingTake]:
+    """Return the same takes with the segments an encoder's attention and positions use."""
+    return [replace(take, segment=segments(take)) for take in takes]
+
+
+def view(take: TrainingTake, epoch: int, config: PjepaConfig) -> View:
+    """Return this epoch's view of a take: `max_run`, then `max_segments`, `crop_tokens`."""
+    if config.max_run is None and config.max_segments is None and config.crop_tokens is None:
+        return View(take)
+    rng = np.random.default_rng([config.seed, WINDOW, epoch, take.number])
+    keep = np.arange(len(take.segment))
+    if config.max_run is not None:
+        keep = keep[token_offsets(take.segment) < config.max_run]
+    if config.max_segments is not None:
+        starts, lengths = runs(take.segment[keep])
+        first = int(rng.integers(max(0, len(starts) - config.max_segments) + 1))
+        last = min(first + config.max_segments, len(starts)) - 1
+        keep = keep[starts[first] : starts[last] + lengths[last]]
+    if config.crop_tokens is not None:
+        start = int(rng.integers(max(0, len(keep) - config.crop_tokens) + 1))
+        keep = keep[start : start + config.crop_tokens]
+    return View(take, keep)
+
+
+def epoch_steps(takes: Sequence[TrainingTake], epoch: int, config: PjepaConfig) -> list[list[View]]:
+    """Yield all takes once in random order; a step is `accumulate` forward passes."""
+    order = np.random.default_rng([config.seed, ORDER, epoch]).permutation(len(takes))
+    views = [view(takes[place], epoch, config) for place in order]
+    passes = forward_passes([v for v in views if len(v) >= 2], config)
+    grouped = [
+        passes[first : first + config.accumulate]
+        for first in range(0, len(passes), config.accumulate)
+    ]
+    return [[v for part in group for v in part] for group in grouped]
+
+
+def forward_passes(views: Sequence[View], config: PjepaConfig) -> list[list[View]]:
+    """Return views in order, as many together as token budget and `batch_takes` allow."""
+    passes: list[list[View]] = []
+    tokens = 0
+    most = config.batch_takes or len(views)
+    for shown in views:
+        tokens += len(shown)
+        if not passes or tokens > config.batch_tokens or len(passes[-1]) >= most:
+            passes.append([])
+            tokens = len(shown)
+        passes[-1].append(shown)
+    return passes
+
+
+class Tokens:
+    """How the tokens of a batch are packed: here on the host, as the model reads them."""
+
+    def packed(self, views: Sequence[View], d_in: int) -> Tensor:
+        """Return features [N, d_in] in float32."""
+        found = np.zeros((sum(map(len, views)), d_in), np.float32)
+        if views:
+            np.concatenate([shown.features() for shown in views], out=found)
+        return torch.from_numpy(found)
+
+
+def pack(
+    views: Sequence[View], epoch: int, config: PjepaConfig, d_in: int, tokens: Tokens | None = None
+) -> Batch:
+    """Return views laid end to end with newly drawn targets; no views: an empty batch."""
+    hidden, segments, offsets, index = ([np.zeros(0, np.int64)] for _ in range(4))
+    for shown in views:
+        rng = np.random.default_rng([config.seed, MASK, epoch, shown.take.number])
+        segments.append(shown.segment())
+        offsets.append(shown.offset())
+        index.append(np.arange(len(shown)))
+        hidden.append(targets(config.masking, segments[-1], config.mask_ratio, rng))
+    target = torch.from_numpy(np.concatenate(hidden).astype(bool))
+    lengths = tuple(len(shown) for shown in views)
+    places = (torch.from_numpy(np.concatenate(x)).long() for x in (segments, offsets, index))
+    layout, rows = Layout(lengths, *places), rows_of(target, lengths)
+    pairs = pairs_of(config.neighbours, rows.visible, layout) if config.neighbours else None
+    return Batch((tokens or Tokens()).packed(views, d_in), target, layout, rows, pairs)
+
+
+def token_statistics(takes: Sequence[TrainingTake]) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and standard deviation of every input channel over all training tokens."""
+    count = sum(len(take.features) for take in takes)
+    mean = sum(take.features.sum(axis=0, dtype=np.float64) for take in takes) / count
+    square = sum(((take.features.astype(np.float64) - mean) ** 2).sum(axis=0) for take in takes)
+    return np.asarray(mean), np.maximum(np.sqrt(square / count), 1e-6)
+
+
+def take_share(takes: Sequence[TrainingTake]) -> float:
+    """Return the share of variance that is constant inside a take (camera, light), 0 to 1."""
+    mean, std = token_statistics(takes)
+    count = sum(len(take.features) for take in takes)
+    between = sum(
+        len(take.features) * (take.features.mean(axis=0, dtype=np.float64) - mean) ** 2
+        for take in takes
+    )
+    return float((between / count).sum() / (std**2).sum())

@@ -1,0 +1,263 @@
+"""Pretraining: epoch -> step -> log -> checkpoint, each short."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from pjepa.core.files import atomic_folder, content_sha256, write_json
+from pjepa.encoder.release import init_selection
+from pjepa.nn.log import Log
+from pjepa.nn.prefetch import Prefetch
+from pjepa.nn.saver import Saver
+from pjepa.nn.schedule import learning_rate
+from pjepa.pretrain.checkpoint import Progress, resumed
+from pjepa.pretrain.config import PjepaConfig
+from pjepa.pretrain.data import TrainingTake, with_segments
+from pjepa.pretrain.feed import feed
+from pjepa.pretrain.monitors import collapse_warning, effective_rank, target_std
+from pjepa.pretrain.objective import Batch, Counts, Jepa
+from pjepa.pretrain.setup import measure_statistics, new_model, optimizer_for, warn_of_style
+from pjepa.pretrain.team import Team
+from pjepa.ui.device import checked_device, tf32
+from pjepa.ui.errors import InputError
+from pjepa.ui.progress import Meter, say
+from pjepa.ui.transfer import Lane
+
+RANK_SAMPLE = 2048  # tokens whose effective rank is taken: the first of an epoch's last step
+STARVED = 0.05  # share of the time spent waiting for data that is worth a word
+
+
+class Step(NamedTuple):
+    """What an optimiser step was: losses summed over what `counts` counts, and its targets."""
+
+    losses: Tensor  # [2] float64, on the device: Eq. 2, the neighbour term
+    counts: Counts
+    targets: Tensor
+
+
+@dataclass
+class Trainer:
+    """The model, what trains it, and how fast that goes."""
+
+    model: Jepa
+    optimizer: torch.optim.Optimizer
+    config: PjepaConfig
+    team: Team = field(default_factory=Team)
+
+    def __post_init__(self) -> None:
+        self.forward: nn.Module = self.team.wrapped(self.model)
+        self.parameters = self.model.trained_parameters()
+        self.started, self.tokens, self.waited = time.monotonic(), 0, 0.0
+        self.finite: Tensor | None = None  # whether all losses and gradients were, since `check`
+        if self.config.compile:
+            for block in [*self.model.student.blocks, *self.model.teacher.blocks,
+                          *self.model.predictor.blocks]:  # fmt: skip
+                block.compile(dynamic=True)
+
+    def step(self, batches: Sequence[Batch], lr: float, seed: int) -> Step:
+        """One optimiser step and one EMA step."""
+        if self.config.dropout:
+            torch.manual_seed(seed)  # the same after a restart
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        counts = self._counts(batches)
+        for parameter in self.parameters:
+            parameter.grad = None
+        losses, targets = torch.zeros(2, dtype=torch.float64, device=self.config.device), []
+        for number, batch in enumerate(batches):
+            with self.team.passing(last=number == len(batches) - 1):
+                share, found = self._pass(batch, counts)
+                losses = losses + share
+                targets.append(found)
+        self._update(losses)
+        self.tokens += sum(len(batch.target) for batch in batches)
+        eq2, neighbour = self.team.summed(losses).unbind()
+        told = torch.stack([eq2 * counts.targets, neighbour * counts.pairs])
+        return Step(told, counts, torch.cat(targets))
+
+    def _counts(self, batches: Sequence[Batch]) -> Counts:
+        """What the terms of the whole team's step are divided by."""
+        targets, pairs = map(sum, zip(*map(self.model.counts, batches), strict=True))
+        if self.model.heads is None:
+            return Counts(int(self.team.total(targets)))
+        return Counts(int(self.team.total(targets)), int(self.team.total(pairs)))
+
+    def _pass(self, batch: Batch, counts: Counts) -> tuple[Tensor, Tensor]:
+        """Forward and backward of one batch: its losses [2] and targets.
+
+        Gradients add up over the step.
+        """
+        config = self.config
+        kind = torch.device(config.device).type
+        with torch.autocast(kind, torch.bfloat16, enabled=config.precision == "bf16"):
+            terms = self.forward(batch.to(config.device), counts)
+        loss, neighbour = terms.eq2, terms.neighbour
+        if neighbour is not None:
+            loss = loss + config.neighbour_weight * neighbour
+        (loss * self.team.size).backward()  # a team averages gradients; the terms sum them
+        eq2 = terms.eq2.detach().double()
+        told = torch.zeros_like(eq2) if neighbour is None else neighbour.detach().double()
+        return torch.stack([eq2, told]), terms.targets.detach()
+
+    def _update(self, losses: Tensor) -> None:
+        """Clipped AdamW, then the teacher; on the CPU a bad step changes nothing.
+
+        A GPU would have to be waited for: `check` asks it before anything is kept.
+        """
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        finite = torch.isfinite(norm) & torch.isfinite(losses).all()  # |nan| has no gradient
+        self.finite = finite if self.finite is None else self.finite & finite
+        if norm.device.type == "cpu":
+            self.check()
+        limit = self.config.clip_grad
+        if norm.device.type != "cpu" or norm + 1e-6 > limit:  # else all is multiplied by 1
+            torch.nn.utils.clip_grads_with_norm_(self.parameters, limit, norm)
+        self.optimizer.step()
+        self.model.update_teacher(self.config.ema)
+
+    def check(self) -> None:
+        """Raises if a loss or gradient since the last check was not finite."""
+        if self.finite is not None and not self.finite:
+            raise InputError(
+                "pretrain: the loss or its gradient is not finite; the last good state is kept: "
+                "lower pjepa.lr or pjepa.clip_grad and run again"
+            )
+        self.finite = None
+
+    def pace(self) -> str:
+        """Tokens per second, and the time lost waiting for them if it matters."""
+        elapsed = max(time.monotonic() - self.started, 1e-9)
+        text = f"{self.tokens / elapsed:.0f} tokens/s"
+        share = self.waited / elapsed
+        return text + (f", {100 * share:.0f} % waiting for data" if share > STARVED else "")
+
+
+def pretrain(
+    takes: Sequence[TrainingTake],
+    config: PjepaConfig,
+    work: Path,
+    snapshots: Path,
+    log: Log,
+    team: Team | None = None,
+) -> Jepa:
+    """Trains to the last epoch, continuing where a killed run left its state in `work`."""
+    team = team or Team()
+    torch.set_num_threads(config.threads)
+    device = checked_device(config.device, config.precision, "pjepa.precision")
+    model = new_model(config, takes)
+    if config.init_from is None:
+        measure_statistics(model.student, takes)
+        model.teacher.copy_statistics(model.student)
+    takes = with_segments(
+        takes, lambda t: model.student.segments(t.features, t.segment, t.take_id, t.recording)
+    )
+    trainer = Trainer(model, optimizer_for(model, config), config, team)
+    progress, saver = resumed(
+        work / "state.pt", work / "snapshots", model, trainer.optimizer, trainer.check
+    )
+    if team.lead:
+        warn_of_style(takes, config)
+        for entry in progress.history:
+            log(entry)
+    with saver, tf32(device):
+        _train(trainer, takes, progress, saver, work / "snapshots", log)
+    if team.lead:
+        save_snapshot(model, work / "snapshots", progress.epoch)
+        if config.init_from is not None:  # `select` passes on which labels chose it
+            origin = {"selection_labels": init_selection(config.init_from)}
+            write_json(work / "snapshots" / "origin.json", origin)
+        with atomic_folder(snapshots) as folder:  # a copy: until all is done the work is whole
+            shutil.copytree(work / "snapshots", folder, dirs_exist_ok=True)
+    return model
+
+
+def _train(
+    trainer: Trainer,
+    takes: Sequence[TrainingTake],
+    progress: Progress,
+    saver: Saver,
+    snapshots: Path,
+    log: Log,
+) -> None:
+    """All epochs that are left; the leader logs, keeps snapshots and saves the resume state."""
+    config, team = trainer.config, trainer.team
+    lane = Lane(torch.device(config.device))
+    steps = lane.made(feed(takes, config, team, progress.epoch, progress.done))
+    with (
+        Meter("pretrain", config.epochs, "epoch", quiet=not team.lead) as meter,
+        Prefetch(steps) as ready,
+    ):
+        meter.advance(progress.epoch, resumed=True)
+
+        def note() -> str:
+            trainer.check()
+            return f"loss {progress.means()[0]:.4f}, {trainer.pace()}"
+
+        for handed in ready:
+            batches, last = lane.taken(handed)
+            trainer.waited = ready.waited
+            targets = train_step(trainer, batches, progress)
+            if last:
+                entry = _epoch_entry(trainer, team.gathered(targets), progress)
+                std = f"target std {entry['target_std']:.3f}"
+                meter.advance(1, f"loss {entry['loss']:.4f}, {std}, {trainer.pace()}")
+                if team.lead:
+                    log(entry)
+                    if progress.epoch % config.snapshot_every == 0:
+                        name = save_snapshot(trainer.model, snapshots, progress.epoch)
+                        progress.snapshots[name] = content_sha256(snapshots / name)
+            else:
+                meter.advance(0, note)
+            if team.lead:
+                saver.save_when_due()
+
+
+def train_step(trainer: Trainer, batches: Sequence[Batch], progress: Progress) -> Tensor:
+    """One optimiser step, which moves `progress` on; returns its targets [M, d]."""
+    config = trainer.config
+    lr = learning_rate(
+        config.lr, progress.epoch, progress.step,
+        config.milestones, config.gamma, config.warmup_steps,
+    )  # fmt: skip
+    step = trainer.step(batches, lr, config.seed * 1_000_003 + progress.step)
+    progress.add(step.losses, step.counts)
+    return step.targets
+
+
+def save_snapshot(model: Jepa, snapshots: Path, epoch: int) -> str:
+    """The student, and beside it the heads of the neighbour term once they are trained."""
+    name = f"{epoch:05d}"
+    model.student.save(snapshots / name)
+    if model.heads is not None and epoch:
+        model.heads.save(snapshots / name)
+    return name
+
+
+def _epoch_entry(trainer: Trainer, targets: Tensor, progress: Progress) -> dict[str, float]:
+    """What is logged of a finished epoch; warns once when the targets collapse."""
+    trainer.check()
+    std, rank = target_std(targets), effective_rank(targets[:RANK_SAMPLE])
+    warning = collapse_warning(std, rank)
+    warned = any(collapse_warning(h["target_std"], h["effective_rank"]) for h in progress.history)
+    if warning and not warned and trainer.team.lead:
+        say(f"pretrain: epoch {progress.epoch + 1}: {warning}")
+    loss, neighbour_loss = progress.means()
+    entry = {"loss": loss}
+    if trainer.model.heads is not None:
+        entry["neighbour_loss"] = neighbour_loss
+    entry |= {
+        "target_std": std,
+        "effective_rank": rank,
+        "lr": float(trainer.optimizer.param_groups[0]["lr"]),
+    }
+    progress.end_epoch(entry)
+    return entry

@@ -1,0 +1,115 @@
+"""What stands before the first step: the model, the statistics it carries, its optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from pjepa.encoder.centering import fit_style
+from pjepa.encoder.config import EncoderConfig
+from pjepa.encoder.encoder import ProcedureEncoder
+from pjepa.encoder.release import init_encoder
+from pjepa.encoder.segments.rule import segment_threshold
+from pjepa.nn.optimizers import AdamW
+from pjepa.pretrain.config import PjepaConfig
+from pjepa.pretrain.data import TrainingTake, take_share, token_statistics
+from pjepa.pretrain.objective import Jepa
+from pjepa.ui.errors import InputError
+from pjepa.ui.progress import say
+
+STYLE_SHARE = 0.5  # of the variance, constant inside takes, that deserves a warning
+
+
+def encoder_config(config: PjepaConfig, d_in: int) -> EncoderConfig:
+    """Return the encoder's part of the `pjepa` section."""
+    shared = config.model_dump(include=set(EncoderConfig.model_fields))
+    causal = config.input_norm == "causal_center"
+    shared["style_rank"] = min(config.style_rank, d_in) if causal else 0
+    return EncoderConfig(d_in=d_in, **shared)
+
+
+def new_model(config: PjepaConfig, takes: Sequence[TrainingTake]) -> Jepa:
+    """Return a seeded model with the training tokens' statistics, or one to continue."""
+    d_in = takes[0].features.shape[1]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        student = _initial_encoder(config, d_in)
+        model = Jepa(
+            student.config,
+            config.predictor_depth,
+            config.predictor_heads,
+            config.target_norm,
+            config.loss_reduction,
+            student,
+            config.neighbours or (),
+        )
+    for stack in (model.student.blocks, model.predictor.blocks):
+        stack.recompute = config.checkpoint_activations
+    return model.to(config.device)
+
+
+def _initial_encoder(config: PjepaConfig, d_in: int) -> ProcedureEncoder:
+    """Return a fresh encoder, or `init_from` with its own architecture."""
+    wanted = encoder_config(config, d_in)
+    if config.init_from is None:
+        return ProcedureEncoder(wanted)
+    encoder = init_encoder(config.init_from, "cpu")
+    if encoder.config.d_in != d_in:
+        raise InputError(
+            f"pjepa.init_from {config.init_from}: takes tokens of {encoder.config.d_in} channels, "
+            f"the stream has {d_in}"
+        )
+    if encoder.config.width % config.predictor_heads:
+        raise InputError(
+            f"pjepa.predictor_heads {config.predictor_heads} does not divide the width "
+            f"{encoder.config.width} of pjepa.init_from {config.init_from}"
+        )
+    own = encoder.config.model_dump()
+    differs = [name for name, value in wanted.model_dump().items() if own[name] != value]
+    if differs:
+        say(f"pretrain: {config.init_from} brings its own {', '.join(differs)}")
+    return encoder
+
+
+def measure_statistics(encoder: ProcedureEncoder, takes: Sequence[TrainingTake]) -> None:
+    """Fill the encoder's buffers: spread of tokens, style of takes, threshold for segments."""
+    for buffer, value in zip((encoder.mean, encoder.std), token_statistics(takes), strict=True):
+        buffer.copy_(torch.from_numpy(value))
+    config = encoder.config
+    if config.style_rank:
+        mean, std = encoder.mean, encoder.std
+        tokens = ((torch.tensor(t.features).to(mean.device).float() - mean) / std for t in takes)
+        style = fit_style(tokens, config.style_rank, config.style_look)
+        encoder.style_read.copy_(style.read)
+        encoder.style_write.copy_(style.write)
+        encoder.style_strength.copy_(style.strength)
+    rule = encoder.segment_rule()
+    if rule.found is not None:
+        features = [take.features for take in takes]
+        threshold = segment_threshold(features, rule.found.config, rule.found.std, rule.kind)
+        encoder.found_threshold.fill_(threshold)
+
+
+def optimizer_for(model: Jepa, config: PjepaConfig) -> torch.optim.AdamW:
+    """Return AdamW on everything but the teacher; decay on all of it, or on matrices alone."""
+    groups: list[dict[str, object]] = [{"params": model.trained_parameters()}]
+    if config.decay == "matrices":
+        matrix = {id(p) for m in model.modules() if isinstance(m, nn.Linear) for p in [m.weight]}
+        trained = model.trained_parameters()
+        groups = [
+            {"params": [p for p in trained if id(p) in matrix]},
+            {"params": [p for p in trained if id(p) not in matrix], "weight_decay": 0.0},
+        ]
+    return AdamW(groups, lr=config.lr, weight_decay=config.weight_decay, fused=True)
+
+
+def warn_of_style(takes: Sequence[TrainingTake], config: PjepaConfig) -> None:
+    """Warn when most variance is constant inside takes and nothing removes it."""
+    share = take_share(takes)
+    if share > STYLE_SHARE and config.input_norm not in ("take_center", "causal_center"):
+        say(
+            f"pretrain: {100 * share:.0f} % of the variance is constant inside a take (camera, "
+            "person, light), which masked prediction loves; try pjepa.input_norm=causal_center"
+        )

@@ -1,0 +1,58 @@
+"""`probe`: supervised probes on frozen representations (paper Sec. 3.3, Supplement)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from pjepa.core.machine import Placed
+from pjepa.core.section import Section
+
+SelectOn = Literal["holdout", "val", "test", "last"]
+Protocol = Literal["segments", "seconds"]
+
+
+class ProbeCommonConfig(Placed):
+    """Settings shared by all probes: takes to fit, choose and report on, and streaming."""
+
+    tuned: ClassVar[tuple[str, ...]] = (
+        "seeds",
+        "input_norm",
+        "select_on",
+        "label_fraction",
+    )
+
+    seed: int = Field(0, ge=0)  # of the bootstrap and of the takes a label budget keeps
+    seeds: tuple[int, ...] = (0,)  # one training each; a fit to the optimum needs none
+    bootstrap: int = Field(1000, ge=10)
+    input_norm: Literal["none", "standardize"] = "none"  # of trained probes, by the fitted takes
+    select_on: SelectOn = "holdout"  # val, test: published habits, marked in every table
+    label_fraction: float = Field(1.0, gt=0, le=1)  # of the train takes (Table 4)
+    streaming: tuple[Protocol, ...] = ("segments", "seconds")  # how the context grows (Table 3)
+    stream_step_s: float = Field(8.0, gt=0)  # seconds that `seconds` grows by
+
+    @field_validator("seeds")
+    @classmethod
+    def some_seeds(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if not value or min(value) < 0 or len(set(value)) != len(value):
+            raise ValueError("needs at least one seed, none negative, none twice")
+        return value
+
+
+class TrainedConfig(Section):
+    """How a trained probe is trained; each probe has its own defaults."""
+
+    tuned: ClassVar[tuple[str, ...]] = ("epochs", "lr")
+
+    optimizer: Literal["adamw", "adam"] = "adamw"  # adam: weight decay is part of the gradient
+    epochs: int = Field(30, ge=1)
+    lr: float = Field(1e-3, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    schedule: Literal["step", "cosine"] = "step"
+    milestones: tuple[int, ...] = (5, 15)  # step: epochs at which lr falls by gamma
+    gamma: float = Field(0.1, gt=0, le=1)
+    constant_epochs: int = Field(0, ge=0)  # cosine: epochs before it begins
+    lr_min: float = Field(0.0, ge=0)  # cosine: where it ends
+    clip_grad: float = Field(0.0, ge=0)  # 0: not clipped
+    batch_takes: int = Field(1, ge=1)

@@ -1,0 +1,205 @@
+"""The linear probe: one affine map per token (paper Sec. 3.3), fitted in two ways.
+
+`converged` measures the representation: standardised, to the optimum, L2 chosen on held-out train
+groups. `paper` repeats the supplement's recipe, which stops far from the optimum on small data.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from pjepa.core.files import read_json, write_json
+from pjepa.nn.optimizers import AdamW
+from pjepa.nn.scale import channel_scale
+from pjepa.probes.base.probe import Span
+from pjepa.probes.base.scoring import LabelledTake
+from pjepa.probes.base.sight import Sight
+from pjepa.probes.linear.config import LinearConfig, PaperFitConfig
+from pjepa.probes.linear.logistic import LogisticModel, logistic_path
+from pjepa.ui.errors import InputError
+
+CLEAR_FALL = 0.5  # points of hold-out accuracy below the best that count as a fall
+
+
+@dataclass(frozen=True)
+class LinearProbe:
+    """scores = softmax(W (x - mean) / std + b); `details` says how it was fitted (JSON values)."""
+
+    weight: Tensor  # [C, D] float32
+    bias: Tensor  # [C], -inf for classes that never occurred in training
+    mean: Tensor  # [D]
+    std: Tensor  # [D]
+    details: dict[str, Any] = field(default_factory=dict)
+    sight: ClassVar[Sight] = Sight("token")
+
+    def logits(self, features: NDArray[np.float32]) -> Tensor:
+        """Return the class logits [T, C] of features [T, D]."""
+        x = torch.from_numpy(np.ascontiguousarray(features, np.float32)).to(self.mean.device)
+        return torch.addmm(self.bias, (x - self.mean) / self.std, self.weight.T)
+
+    def predict(
+        self, features: NDArray[np.float32], segments: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float32]:
+        """Return the class probabilities [T, C] of features [T, D]; segments are not looked at."""
+        return torch.softmax(self.logits(features), 1).cpu().numpy()
+
+    def predict_newest(
+        self,
+        features: NDArray[np.float32],
+        segments: NDArray[np.int64],
+        spans: Sequence[Span],
+    ) -> Iterator[NDArray[np.float32]]:
+        """Yield the probabilities of tokens start..end, predicted from the prefix up to end."""
+        for start, end in spans:
+            yield self.predict(features[start:end])
+
+    def save(self, folder: Path) -> None:
+        """Write `model.safetensors` and `config.json`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        names = ("weight", "bias", "mean", "std")
+        tensors = {name: getattr(self, name).cpu().contiguous() for name in names}
+        save_file(tensors, folder / "model.safetensors")
+        classes, width = self.weight.shape
+        shape = {"kind": "linear", "width": width, "classes": classes}
+        write_json(folder / "config.json", {**self.details, **shape})
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Return the probe that `save` wrote."""
+        details = read_json(folder / "config.json")
+        if details.pop("kind", None) != "linear":
+            raise InputError(f"{folder}: not a linear probe")
+        tensors = load_file(folder / "model.safetensors")
+        expected = (details.pop("classes"), details.pop("width"))
+        if tuple(tensors["weight"].shape) != expected:
+            raise InputError(f"{folder}: weight is not the {expected} of its config.json")
+        return cls(**tensors, details=details)
+
+
+def fit_converged(
+    takes: Sequence[LabelledTake],
+    holdout: Sequence[LabelledTake],
+    classes: int,
+    config: LinearConfig,
+    device: str = "cpu",
+) -> LinearProbe:
+    """Return the optimum whose L2 does best on `holdout`, which is used for nothing else.
+
+    Ties go to the stronger L2; weaker ones are not tried after two clear falls in a row. The
+    device holds the tokens once and makes the predictions.
+    """
+    if len(config.l2) > 1 and not any((take.labels >= 0).any() for take in holdout):
+        raise InputError(
+            "no labelled held-out train take to choose probe.linear.l2 on; give one l2"
+        )
+    features, labels = _known_tokens(takes, device)
+    mean, std = channel_scale(features.split(4096))
+    seen, target = torch.unique(labels, return_inverse=True)
+    features.sub_(mean).div_(std)
+    accuracy: dict[str, float] = {}
+    best, best_accuracy, falls = None, -1.0, 0
+    models = logistic_path(features, target, config.l2, config.tolerance, config.max_iterations)
+    for model in models:
+        probe = _whole_probe(model, seen, classes, mean, std)
+        found = token_accuracy(probe, holdout)
+        accuracy[f"{model.l2:g}"] = found
+        falls = falls + 1 if found < best_accuracy - CLEAR_FALL else 0
+        if found > best_accuracy:
+            best, best_accuracy = probe, found
+        if falls == 2:
+            break
+    assert best is not None
+    return replace(best, details={**best.details, "holdout_accuracy": accuracy})
+
+
+def fit_paper(
+    takes: Sequence[LabelledTake],
+    classes: int,
+    config: PaperFitConfig,
+    seed: int,
+    device: str = "cpu",
+) -> LinearProbe:
+    """Return the last epoch of the supplement's recipe (Table "Linear probe configuration").
+
+    Features as they are, AdamW, one take per step in an order drawn anew each epoch.
+    """
+    batches = [_known_tokens([take], device) for take in takes if (take.labels >= 0).any()]
+    if not batches:
+        raise InputError("no labelled train token to fit a probe on")
+    width = batches[0][0].shape[1]
+    random = torch.Generator().manual_seed(seed)
+    span = width**-0.5  # torch.nn.Linear's own initialisation
+    weight = ((2 * torch.rand(classes, width, generator=random) - 1) * span).to(device)
+    bias = ((2 * torch.rand(classes, generator=random) - 1) * span).to(device)
+    weight, bias = weight.requires_grad_(), bias.requires_grad_()
+    optimizer = AdamW([weight, bias], lr=config.lr, weight_decay=config.weight_decay)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, config.milestones, config.gamma)
+    for _ in range(config.epochs):
+        for features, labels in _shuffled(batches, random):
+            optimizer.zero_grad()
+            cross_entropy(torch.addmm(bias, features, weight.T), labels).backward()
+            optimizer.step()
+        schedule.step()
+    seen = torch.unique(torch.cat([labels for _, labels in batches]))
+    final = torch.full_like(bias.detach(), -torch.inf)
+    final[seen] = bias.detach()[seen]
+    details = {"fit": "paper", "epochs": config.epochs, "seed": seed}
+    mean, std = weight.new_zeros(width), weight.new_ones(width)
+    return LinearProbe(weight.detach(), final, mean, std, details)
+
+
+def token_accuracy(probe: LinearProbe, takes: Sequence[LabelledTake]) -> float:
+    """Return the percentage of known tokens predicted right (0 if none is known)."""
+    right = known = 0
+    for take in takes:
+        hits = probe.logits(take.features).argmax(1).cpu().numpy() == take.labels
+        right, known = right + int(hits.sum()), known + int((take.labels >= 0).sum())
+    return 100.0 * right / max(known, 1)
+
+
+def _known_tokens(takes: Sequence[LabelledTake], device: str) -> tuple[Tensor, Tensor]:
+    """Return the features [N, D] and labels [N] of all tokens with a known label, in order.
+
+    Take by take, so that they lie in memory only once besides the takes themselves.
+    """
+    known = [take.labels >= 0 for take in takes]
+    if not any(mask.any() for mask in known):
+        raise InputError("no labelled train token to fit a probe on")
+    ends = np.cumsum([int(mask.sum()) for mask in known]).tolist()
+    features = torch.empty(ends[-1], takes[0].features.shape[1], device=device)
+    for take, mask, first, last in zip(takes, known, [0, *ends], ends, strict=False):
+        features[first:last] = torch.from_numpy(take.features[mask]).to(device)
+    labels = np.concatenate([take.labels[mask] for take, mask in zip(takes, known, strict=True)])
+    return features, torch.from_numpy(labels.astype(np.int64)).to(device)
+
+
+def _whole_probe(
+    model: LogisticModel, seen: Tensor, classes: int, mean: Tensor, std: Tensor
+) -> LinearProbe:
+    """Return the probe over all classes from a model over the classes seen in training."""
+    weight = mean.new_zeros(classes, len(mean))
+    bias = mean.new_full((classes,), -torch.inf)
+    weight[seen], bias[seen] = model.weight.float(), model.bias.float()
+    details = {
+        "fit": "converged",
+        "l2": model.l2,
+        "iterations": model.iterations,
+        "converged": model.converged,
+        "train_loss": round(model.loss, 6),
+    }
+    return LinearProbe(weight, bias, mean, std, details)
+
+
+def _shuffled(
+    batches: Sequence[tuple[Tensor, Tensor]], random: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    for index in torch.randperm(len(batches), generator=random).tolist():
+        yield batches[index]

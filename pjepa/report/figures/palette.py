@@ -1,0 +1,49 @@
+"""A look for every class: hue and pattern, distinct for over a hundred classes.
+
+The hues are Paul Tol's "muted" set, chosen to differ for every kind of colour vision. When they are
+used up a pattern is drawn on top, in dark and then in light ink: 117 looks before one comes twice.
+Pictures and page also write the class number into the segments, so colour is never the only cue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HUES = (
+    "#88ccee",
+    "#cc6677",
+    "#ddcc77",
+    "#117733",
+    "#aa4499",
+    "#44aa99",
+    "#882255",
+    "#999933",
+    "#332288",
+)
+PATTERNS = ("", "/", ".", "-", "\\", "|", "x")  # matplotlib's hatches; "" is plain
+INKS = ("#1a1a1a", "#ffffff")
+BACKGROUND, UNKNOWN = "#d9d9d9", "#ffffff"
+
+
+@dataclass(frozen=True)
+class Look:
+    """The colour of a class, the pattern on it, and the pattern's ink."""
+
+    color: str
+    pattern: str
+    ink: str
+
+
+def class_look(label: int, background: int | None) -> Look:
+    """Return the look of a class id: the same in every picture of a data set."""
+    if label < 0:
+        return Look(UNKNOWN, "", INKS[0])
+    if label == background:
+        return Look(BACKGROUND, "", INKS[0])
+    place = label - (1 if background is not None and label > background else 0)
+    rank, hue = divmod(place, len(HUES))
+    if rank == 0:
+        return Look(HUES[hue], "", INKS[0])
+    patterned = PATTERNS[1:]
+    ink, pattern = divmod((rank - 1) % (len(patterned) * len(INKS)), len(patterned))
+    return Look(HUES[hue], patterned[pattern], INKS[ink])

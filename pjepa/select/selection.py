@@ -1,0 +1,146 @@
+"""Choosing the snapshot that becomes the encoder: the one with the best linear probe.
+
+The paper probes every 20 epochs and keeps the best (Sec. 4). Unlike the paper, the probe is fitted
+to convergence, so that the snapshot is judged and not the probe's schedule, and `holdout` scores
+on train groups that pretraining never saw, which leaves validation unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from pjepa.core.files import file_sha256, fingerprint, read_json, write_json
+from pjepa.core.tables import Classes, read_classes, read_takes
+from pjepa.encoder.encoder import ProcedureEncoder
+from pjepa.features.encoded import encoded
+from pjepa.metrics.segmentation import COMBINED, combined_score, segmentation_scores
+from pjepa.probes.base.roles import Labels
+from pjepa.probes.base.scoring import LabelledTake
+from pjepa.probes.linear.config import LinearConfig
+from pjepa.probes.linear.probe import fit_converged
+from pjepa.select.config import SelectConfig
+from pjepa.streams.store import StreamReader, Take, read_labels
+from pjepa.ui.errors import InputError
+from pjepa.ui.progress import say
+
+Represent = Callable[[Take], np.ndarray]  # features [T, D]
+
+
+class NothingToJudge(InputError):
+    """The takes lack the labels that a probe is fitted or scored on."""
+
+
+@dataclass(frozen=True)
+class JudgedTakes:
+    """Take ids: the probe is fitted on `fit`, its L2 chosen on `tune`, its score is `scored`'s."""
+
+    fit: tuple[str, ...]
+    tune: tuple[str, ...]
+    scored: tuple[str, ...]
+
+
+def judged_takes(takes: pd.DataFrame, labels: Labels, by: str) -> JudgedTakes:
+    """Return takes to fit on (train without hold-out) and to score on (hold-out or val).
+
+    L2 is chosen on the hold-out; where there is none, on val as well.
+    """
+    known = [bool((labels.get(take, np.zeros(0)) >= 0).any()) for take in takes["take_id"]]
+    table = takes[known]
+    train, held = table["split"] == "train", table["holdout"].astype(bool)
+    rows = {"train": train & ~held, "holdout": train & held, "val": table["split"] == "val"}
+    ids = {name: tuple(table.loc[chosen, "take_id"].astype(str)) for name, chosen in rows.items()}
+    for name in ("train", by):
+        if not ids[name]:
+            raise NothingToJudge(f"select.by {by}: no {name} take has labels; use select.by=last")
+    return JudgedTakes(ids["train"], ids["holdout"] or ids[by], ids[by])
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Everything needed to score an encoder; the same for every snapshot."""
+
+    stream: StreamReader
+    labels: Labels
+    takes: JudgedTakes
+    classes: Classes
+    config: SelectConfig
+
+    def score(self, represent: Represent) -> float:
+        """Return `select.metric` of a converged linear probe on a representation of the stream."""
+        torch.set_num_threads(self.config.threads)
+        fit = self._represented(represent, self.takes.fit)
+        tune = self._represented(represent, self.takes.tune)
+        linear = LinearConfig(l2=self.config.l2)
+        probe = fit_converged(fit, tune, len(self.classes.names), linear, self.config.device)
+        del fit
+        same = self.takes.scored == self.takes.tune
+        scored = tune if same else self._represented(represent, self.takes.scored)
+        metrics = segmentation_scores(
+            [take.labels for take in scored],
+            [probe.logits(take.features).argmax(1).cpu().numpy() for take in scored],
+            self.classes.background,
+        )
+        return selection_score(metrics, self.config.metric)
+
+    def _represented(self, represent: Represent, takes: Sequence[str]) -> list[LabelledTake]:
+        return [self._represented_take(represent, take) for take in takes]
+
+    def _represented_take(self, represent: Represent, take: str) -> LabelledTake:
+        features, labels = represent(self.stream.read(take)), self.labels[take]
+        if len(features) != len(labels):
+            raise InputError(
+                f"take {take}: {len(features)} tokens but {len(labels)} labels; re-run both stages"
+            )
+        if not np.isfinite(features).all():
+            raise InputError(f"take {take}: its features are not finite")
+        return LabelledTake(features, labels.astype(np.int64))
+
+
+def read_judge(
+    stream: Path, labels: Path, takes: Path, classes: Path, config: SelectConfig
+) -> Judge:
+    """Return the probe's inputs: the stream, its labels, and the takes tables."""
+    known = read_labels(labels)
+    judged = judged_takes(read_takes(takes), known, config.by)
+    return Judge(StreamReader(stream), known, judged, read_classes(classes), config)
+
+
+def selection_score(metrics: Mapping[str, float], metric: str) -> float:
+    """Return `acc` in percent, or `combined`: the authors' sum of six scores from 0 to 1."""
+    if metric == "acc":
+        return metrics["acc"]
+    return combined_score(metrics) * len(COMBINED) / 100.0
+
+
+def snapshot_scores(
+    snapshots: Sequence[Path], judge: Judge, work: Path, stage: str = "select"
+) -> dict[int, float]:
+    """Return the score of every snapshot by epoch; those a killed run left in `work` are kept."""
+    scores: dict[int, float] = {}
+    for number, folder in enumerate(snapshots):
+        files = [folder / "model.safetensors", folder / "config.json"]
+        kept = work / f"{fingerprint([file_sha256(path) for path in files])}.json"
+        if not kept.exists():
+            encoder = ProcedureEncoder.from_pretrained(folder, judge.config.device)
+            write_json(kept, judge.score(partial(encoded, encoder)))
+        epoch = int(folder.name)
+        scores[epoch] = read_json(kept)
+        best = best_epoch(scores)
+        say(
+            f"{stage}: {number + 1}/{len(snapshots)} snapshots, epoch {epoch}: "
+            f"{judge.config.metric} {scores[epoch]:.4g} on {judge.config.by} "
+            f"(best {scores[best]:.4g} at epoch {best})"
+        )
+    return scores
+
+
+def best_epoch(scores: Mapping[int, float]) -> int:
+    """Return the epoch with the highest score; the latest of equal ones."""
+    return max(scores, key=lambda epoch: (scores[epoch], epoch))

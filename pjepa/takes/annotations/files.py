@@ -1,0 +1,72 @@
+"""Annotation files of own videos: CSV, JSON, ELAN .eaf, WebVTT and Label Studio exports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pjepa.takes.annotations.elan import read_elan
+from pjepa.takes.annotations.frame_labels import (
+    BUNDLES,
+    MAPPING,
+    is_frame_labels,
+    read_frame_labels,
+)
+from pjepa.takes.annotations.label_studio import CONFIG, is_label_studio, read_label_studio
+from pjepa.takes.annotations.rows import Annotations, json_list, read_csv, read_json_rows
+from pjepa.takes.annotations.webvtt import read_vtt
+from pjepa.ui.errors import InputError
+
+SUFFIXES = (".csv", ".tsv", ".json", ".eaf", ".vtt")
+
+
+def read_annotations(
+    path: Path, tier: str | None = None, frame_rate: float | None = None
+) -> Annotations:
+    """Return the rows of one file, or of every annotation file of a folder."""
+    found = Annotations()
+    for file in _files(path):
+        if is_frame_labels(file):
+            read_frame_labels(file, found)
+            continue
+        if file.suffix.lower() == ".eaf":
+            read_elan(file, tier, found)
+            continue
+        if file.suffix.lower() == ".vtt":
+            read_vtt(file, found)
+            continue
+        if file.suffix.lower() != ".json":
+            read_csv(file, found)
+            continue
+        values = json_list(file)
+        if is_label_studio(values):
+            read_label_studio(file, values, frame_rate, found)
+        else:
+            read_json_rows(file, values, found)
+    return found
+
+
+def matters(path: Path) -> bool:
+    """Return whether a file beside own videos holds annotations, or says how to read them."""
+    return _is_annotation(path) or path.suffix.lower() in (CONFIG, BUNDLES) or path.name == MAPPING
+
+
+def _is_annotation(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES or is_frame_labels(path)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if _is_annotation(file))
+        if files:
+            return files
+        raise InputError(
+            f"{path}: no annotation file ({', '.join(SUFFIXES)}, or groundTruth/*.txt) in it"
+        )
+    if not path.is_file():
+        raise InputError(
+            f"{path}: no such file; set data.folder.labels to the annotations inside the folder, "
+            "or to nothing if there are none"
+        )
+    if not _is_annotation(path):
+        raise InputError(f"{path}: expected one of {', '.join(SUFFIXES)}")
+    return [path]

@@ -1,0 +1,191 @@
+"""Label Studio exports (JSON and JSON-MIN): timeline labels in frames, or labels in seconds.
+
+Timelines count frames at the `frameRate` of the labelling configuration, 24 unless it says other,
+whatever the rate of the video. An export does not repeat that number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from pjepa.takes.annotations.notes import Note
+from pjepa.takes.annotations.rows import Annotations, Marked
+from pjepa.takes.annotations.text_files import xml_root
+from pjepa.ui.errors import InputError
+from pjepa.video.files import VIDEO_SUFFIXES
+
+CONFIG = ".xml"  # a labelling configuration beside the export
+USUAL_RATE = 24.0  # of Label Studio where the configuration names none
+UPLOAD = re.compile(r"^[0-9a-f]{8}-")  # what an upload puts before a file's name
+
+
+def is_label_studio(values: list[Any]) -> bool:
+    """Return whether a list of objects is an export and not plain rows."""
+    return any(
+        "annotations" in value or "predictions" in value or any(map(_regions, value.values()))
+        for value in values
+    )
+
+
+def read_label_studio(
+    path: Path, values: list[dict[str, Any]], rate: float | None, found: Annotations
+) -> None:
+    """Add every labelled span; of several annotations of a task the last one counts.
+
+    `rate` is what timelines count at; None: as the labelling configuration beside the file says.
+    """
+    rates = Rates(path, rate)
+    other = repeated = guessed = 0
+    for number, task in enumerate(values):
+        where = f"{path}, task {task.get('id', number)}"
+        video = _video(task, where)
+        results, count = _results(task, where)
+        repeated += count > 1
+        guessed += not results and bool(task.get("predictions"))
+        spans = [list(_spans(value, task, video, where, rates)) for value in results]
+        other += sum(not part for part in spans)
+        found.rows += [row for part in spans for row in part] or [Marked(where, video)]
+    counts = {
+        "regions that are no labelled spans of time: not used": other,
+        "tasks annotated more than once: the last counts": repeated,
+        "tasks with predictions that nobody accepted: not used": guessed,
+    }
+    found.notes += [Note(text, (f"{path.name} ({n})",)) for text, n in counts.items() if n]
+    if rates.told:
+        told = f"timelines count at {rates.told} frames per second ({rates.how})"
+        found.notes.append(Note(told, (path.name,)))
+
+
+class Rates:
+    """Frames per second of the timelines of one export, and how they are known."""
+
+    def __init__(self, path: Path, given: float | None) -> None:
+        self.path, self.given = path, given
+        self.told, self.how = "", "data.folder.frame_rate"
+        self._written: str | None = None  # `frameRate` of the configuration, a number or `$field`
+
+    def of(self, task: dict[str, Any], where: str) -> float:
+        """Return the rate of one task; the configuration may refer to a field of its data."""
+        rate = self.given or self._configured(task, where)
+        self.told = f"{rate:g}" if self.told in ("", f"{rate:g}") else "different"
+        return rate
+
+    def _configured(self, task: dict[str, Any], where: str) -> float:
+        if self._written is None:
+            self._written, self.how = labelling_rate(self.path)
+        if not self._written.startswith("$"):
+            return _rate(self._written)
+        name = self._written[1:]
+        value = _data(task).get(name)
+        if value is None:
+            raise InputError(
+                f"{where}: {self.how} counts frames at {self._written}, but the task's data has no "
+                f"{name!r}; set data.folder.frame_rate"
+            )
+        return _rate(str(value))
+
+
+def labelling_rate(path: Path) -> tuple[str, str]:
+    """Return `frameRate` of the labelling configuration beside an export, and its file name."""
+    rates: dict[str, str] = {}
+    for file in sorted(path.parent.glob(f"*{CONFIG}")):
+        try:
+            root = xml_root(file, "labelling configurations")
+        except InputError:  # cameras write XML beside their films too
+            continue
+        for video in root.iter("Video") if root.tag == "View" else ():
+            plain = {name.lower(): value for name, value in video.attrib.items()}
+            rates.setdefault(plain.get("framerate", "").strip() or f"{USUAL_RATE:g}", file.name)
+    if len(rates) != 1:
+        what = f"those beside it say {', '.join(rates)}" if rates else "there is none beside it"
+        raise InputError(
+            f"{path}: timelines count frames at the frameRate of Label Studio's labelling "
+            f"configuration, and {what}; save the configuration as {CONFIG} beside the export, or "
+            f"set data.folder.frame_rate ({USUAL_RATE:g} unless it was changed)"
+        )
+    return next(iter(rates.items()))
+
+
+def _rate(text: str) -> float:
+    """Return frames per second as Label Studio reads them: below 1 are seconds per frame."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        return USUAL_RATE
+    return value if value >= 1 else 1 / value
+
+
+def _results(task: dict[str, Any], where: str) -> tuple[list[dict[str, Any]], int]:
+    """Return values of the regions, and how many annotations there were to choose from."""
+    if "annotations" not in task and "predictions" not in task:  # JSON-MIN
+        return [region for value in task.values() for region in _regions(value)], 1
+    kept = [a for a in _objects(task, "annotations", where) if not a.get("was_cancelled")]
+    results = _objects(kept[-1], "result", where) if kept else []
+    values = [result["value"] for result in results if isinstance(result.get("value"), dict)]
+    return values, len(kept)
+
+
+def _objects(value: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    """Return a list of objects under a key, which may be empty."""
+    found = value.get(key) or []
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise InputError(f"{where}: {key}: expected a list of objects, found {str(found)[:60]}")
+    return found
+
+
+def _regions(value: Any) -> list[dict[str, Any]]:
+    """Return the regions in a field of JSON-MIN; empty where the field is something else."""
+    if not isinstance(value, list):
+        return []
+    return [v for v in value if isinstance(v, dict) and ("ranges" in v or "labels" in v)]
+
+
+def _spans(
+    value: dict[str, Any], task: dict[str, Any], video: str, where: str, rates: Rates
+) -> Iterator[Marked]:
+    """Yield the spans of one region: frames count from 1 and the last belongs to the span."""
+    try:
+        for label in _names(value, "timelinelabels", where):
+            for span in value.get("ranges") or []:
+                first, last = float(span["start"]) - 1, float(span["end"])
+                rate = rates.of(task, where)
+                yield Marked(where, video, first / rate, last / rate, label)
+        if "start" in value and "end" in value:
+            for label in _names(value, "labels", where):
+                yield Marked(where, video, float(value["start"]), float(value["end"]), label)
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"{where}: expected a range with start and end, found {value!r}") from None
+
+
+def _names(value: dict[str, Any], key: str, where: str) -> list[str]:
+    names = value.get(key) or []
+    if not isinstance(names, list):
+        raise InputError(f"{where}: {key}: expected a list of names, found {names!r}")
+    return [str(name) for name in names]
+
+
+def _video(task: dict[str, Any], where: str) -> str:
+    """Return the video's file name: the first field of the task's data with a video suffix.
+
+    The prefix that an upload adds is removed.
+    """
+    for value in _data(task).values():
+        if not isinstance(value, str):
+            continue
+        url = urlsplit(value)
+        name = (parse_qs(url.query).get("d") or [unquote(url.path)])[0].rsplit("/", 1)[-1]
+        if name.lower().endswith(VIDEO_SUFFIXES):
+            return UPLOAD.sub("", name)
+    raise InputError(f"{where}: names no video ({', '.join(VIDEO_SUFFIXES)}) in its data")
+
+
+def _data(task: dict[str, Any]) -> dict[str, Any]:
+    """Return the task's own fields, which JSON-MIN writes beside everything else."""
+    data = task.get("data")
+    return data if isinstance(data, dict) else task

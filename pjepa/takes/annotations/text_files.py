@@ -1,0 +1,132 @@
+"""Text files of data sets: any newline, with or without a byte-order mark, UTF-8.
+
+XML may come in any encoding and may declare no entities. CSV rows come with their place in the
+file. A quote that is never closed would swallow the rest of the file, so it is an error; so are
+cells that have no column.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+from pjepa.ui.errors import InputError
+
+
+def file_text(path: Path, hint: str = "the data set is not complete") -> str:
+    """Return the text of a file without a byte-order mark."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (FileNotFoundError, IsADirectoryError):
+        raise InputError(f"{path}: no such file; {hint}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+
+
+def json_value(path: Path, hint: str = "the data set is not complete") -> Any:
+    """Return the content of a JSON file."""
+    try:
+        return json.loads(file_text(path, hint))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON ({error})") from None
+
+
+def xml_root(path: Path, what: str) -> ET.Element:
+    """Return the root of an XML file of any encoding; `what` says whose files declare no entities.
+
+    Entities can make a small file huge. The parser itself reports the declaration, because bytes
+    look different in every encoding.
+    """
+
+    def refuse(*_: object) -> None:
+        raise InputError(f"{path}: declares a document type or XML entities; {what} do not")
+
+    content = path.read_bytes()
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = refuse
+    parser.EntityDeclHandler = refuse
+    try:
+        parser.Parse(content, True)
+        return ET.fromstring(content)
+    except (expat.ExpatError, ET.ParseError, ValueError, LookupError) as error:
+        raise InputError(f"{path}: not XML ({error})") from None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a CSV: its place in the file and its stripped cells by column."""
+
+    where: str
+    cells: dict[str, str]
+
+
+@dataclass
+class Table:
+    """The rows of a CSV file that are not blank, and its columns."""
+
+    columns: list[str] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+
+
+def csv_table(
+    path: Path,
+    needed: Sequence[str],
+    *,
+    separators: str = ",",
+    renamed: Callable[[str], str] = str.strip,
+    optional: Sequence[str] = (),
+    hint: str = "the data set is not complete",
+) -> Table:
+    """Return a CSV with a header; the separator is the most frequent one in the header."""
+    text = file_text(path, hint)
+    lines = _lines(path, text, max(separators, key=text.split("\n", 1)[0].count))
+    _, header = next(lines, ("", []))
+    columns = [renamed(name) for name in header]
+    named = [name for name in columns if name]
+    missing = [name for name in needed if name not in named]
+    if missing or len(set(named)) < len(named):
+        more = f" (and {', '.join(optional)})" if optional else ""
+        fault = f"no column {', '.join(missing)}" if missing else "two columns of one name"
+        raise InputError(
+            f"{path}, line 1: expected the columns {','.join(needed)}{more}, found "
+            f"{','.join(columns) or 'nothing'}: {fault}"
+        )
+    return Table(named, [_row(where, cells, columns) for where, cells in lines])
+
+
+def _lines(path: Path, text: str, separator: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield (place, cells) of every line that is not blank."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    number = 1
+    while True:
+        where = f"{path}, line {number}"
+        try:
+            cells = [cell.strip() for cell in next(reader)]
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise InputError(f"{where}: a quote is not closed or not doubled ({error})") from None
+        number = reader.line_num + 1
+        if any(cells):
+            yield where, cells
+
+
+def _row(where: str, cells: list[str], columns: list[str]) -> Row:
+    if any(cells[len(columns) :]):
+        raise InputError(f"{where}: more cells than the header's {len(columns)}; quote commas")
+    filled = [*cells, *[""] * (len(columns) - len(cells))]
+    return Row(where, {name: cell for name, cell in zip(columns, filled, strict=False) if name})
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean ...?` where a known name is near, else nothing."""
+    near = get_close_matches(name, list(known), n=1, cutoff=0.75)
+    return f"; did you mean {near[0]!r}?" if near else ""

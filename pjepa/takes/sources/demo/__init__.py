@@ -1,0 +1,1 @@
+"""The demo's bench-top world: procedures, how they look, and the best possible scores."""

@@ -1,0 +1,214 @@
+"""The `folder` source: own videos, labelled by one file of annotations or not at all."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+from unicodedata import normalize
+
+from pjepa.core.roots import inside
+from pjepa.core.tables import SPLITS, Classes, VideoRow
+from pjepa.core.text import natural
+from pjepa.takes.annotations.files import read_annotations
+from pjepa.takes.annotations.frame_labels import MAPPING
+from pjepa.takes.annotations.notes import Note
+from pjepa.takes.annotations.rows import Annotations, Marked
+from pjepa.takes.annotations.text_files import closest
+from pjepa.takes.config import DataConfig, FolderConfig
+from pjepa.takes.groups import groups_file, regrouped
+from pjepa.takes.source import Annotation, Source, lasting, late_notes, left_out, take_row
+from pjepa.takes.sources.folder_splits import bundled_splits, fill_splits
+from pjepa.takes.sources.framewise import FAR, background_id, read_mapping
+from pjepa.ui.errors import InputError
+from pjepa.video.files import Measured, measured_videos, video_files
+
+
+def folder_source(own: FolderConfig, config: DataConfig, root: Path) -> Source:
+    """Return every video of the folder as a take; unlabelled ones have the split `pretrain`."""
+    folder = root if own.path == "." else inside(root, own.path, "the data root")
+    names = video_files(folder)
+    if not names:
+        raise InputError(f"{folder}: no video in it; set data.folder.path and the data root")
+    found = Annotations()
+    if own.labels is not None:
+        labels = inside(folder, own.labels, "the videos' folder")
+        found = read_annotations(labels, own.tier, own.frame_rate)
+    by_video = _by_video(found.rows, names)
+    measured = measured_videos({name: folder / name for name in names}, config.workers)
+    readable = [name for name in names if not measured[name].fault]
+    faults = [measured[name].fault for name in names if measured[name].fault]
+    skipped = left_out("no readable video", faults, config.missing)
+    ids = _take_ids(names)
+    classes = _classes(found, own, folder)
+    _check_rates(by_video, measured, own)
+    rows = {name: by_video.get(name, []) for name in readable}
+    segments, empty = lasting(_segments(rows, ids, measured, own, classes))
+    takes, told = _takes(rows, ids, config, root)
+    ends = {ids[name]: measured[name].duration_s for name in readable}
+    drawn = fill_splits(takes, segments, config)
+    return Source(
+        [_video_row(own, ids[name], name, measured[name]) for name in readable],
+        takes,
+        segments,
+        classes,
+        skipped=skipped,
+        notes=[*found.notes, *told, *empty, *late_notes(segments, ends), *drawn],
+        listed=frozenset(found.vocabulary),
+    )
+
+
+def _segments(
+    rows: Mapping[str, list[Marked]],
+    ids: Mapping[str, str],
+    measured: Mapping[str, Measured],
+    own: FolderConfig,
+    classes: Classes,
+) -> list[Annotation]:
+    """Return the labelled rows of every video, in seconds."""
+    return [
+        _segment(row, ids[name], own.frame_rate or measured[name].fps, measured[name], classes)
+        for name, mine in rows.items()
+        for row in mine
+        if row.label is not None
+    ]
+
+
+def _takes(
+    rows: Mapping[str, list[Marked]], ids: Mapping[str, str], config: DataConfig, root: Path
+) -> tuple[list[dict[str, Any]], list[Note]]:
+    """Return the takes with the fields given by rows, bundles and the file of groups."""
+    own = config.folder
+    takes = [_take(ids[name], mine) for name, mine in rows.items()]
+    if own.splits is not None:
+        folder = root if own.path == "." else inside(root, own.path)
+        given = bundled_splits(inside(folder, own.splits), config.fold, _known(ids))
+        takes = [{**take, "split": given.get(take["take_id"], take["split"])} for take in takes]
+    if config.groups is None:
+        return takes, []
+    return regrouped(takes, groups_file(config, root))
+
+
+def _video_row(own: FolderConfig, take_id: str, name: str, video: Measured) -> VideoRow:
+    path = name if own.path == "." else f"{own.path}/{name}"
+    return VideoRow(take_id, path, video.fps, video.duration_s, root="data")
+
+
+def _by_video(rows: Sequence[Marked], names: Sequence[str]) -> dict[str, list[Marked]]:
+    """Return rows of every video; a row's video may be a path in the folder, or a name alone."""
+    known: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        path = PurePosixPath(name)
+        for key in {name, path.name, path.with_suffix("").as_posix(), path.stem}:
+            known[normalize("NFC", key)].append(name)
+    found: dict[str, list[Marked]] = defaultdict(list)
+    paths = {normalize("NFC", name): name for name in names}  # macOS writes names decomposed
+    for row in rows:
+        wanted = normalize("NFC", row.video.replace("\\", "/").removeprefix("./"))
+        matches = [paths[wanted]] if wanted in paths else known.get(wanted, [])
+        if len(matches) != 1:
+            what = f"stands for {', '.join(matches)}" if matches else "is not in the folder"
+            hint = "" if matches else closest(wanted, names)
+            raise InputError(f"{row.where}: video {row.video!r} {what}{hint}")
+        found[matches[0]].append(row)
+    return found
+
+
+def _take_ids(names: Sequence[str]) -> dict[str, str]:
+    """Return names without their suffix where these stay unique."""
+    stems = [PurePosixPath(name).with_suffix("").as_posix() for name in names]
+    count = Counter(stems)
+    return {
+        name: stem if count[stem] == 1 else name for name, stem in zip(names, stems, strict=True)
+    }
+
+
+def _classes(found: Annotations, own: FolderConfig, folder: Path) -> Classes:
+    """Return the sorted labels; frame labels in the order of the mapping beside them, if any."""
+    mapping = _mapping(found, own, folder)
+    if mapping is not None:
+        classes = read_mapping(mapping, own.background)
+        for row in found.rows:
+            if row.label is not None and row.label not in classes.names:
+                hint = closest(row.label, classes.names)
+                raise InputError(f"{row.where}: no class {row.label!r} in {mapping.name}{hint}")
+        found.vocabulary |= dict.fromkeys(classes.names)
+        return classes
+    names = tuple(sorted({r.label for r in found.rows if r.label is not None}, key=natural))
+    if own.background is not None and not names:
+        return Classes(names, None)
+    return Classes(names, background_id(names, own.background, folder))
+
+
+def _mapping(found: Annotations, own: FolderConfig, folder: Path) -> Path | None:
+    """Return the list of classes in or beside the folder of labels, where every frame has one."""
+    if own.labels is None or not any(row.every for row in found.rows):
+        return None
+    labels = inside(folder, own.labels)
+    places = [labels / MAPPING, labels.parent / MAPPING]
+    return next((path for path in places if path.is_file()), None)
+
+
+def _check_rates(
+    by_video: Mapping[str, list[Marked]], measured: Mapping[str, Measured], own: FolderConfig
+) -> None:
+    """Raise an error if the number of frame labels does not match the video."""
+    for name, rows in by_video.items():
+        count = max((row.end for row in rows if row.every), default=0)
+        video = measured[name]
+        if not count or video.fault:
+            continue
+        rate = own.frame_rate or video.fps
+        if abs(count / rate - video.duration_s) > max(2 / rate, FAR * video.duration_s):
+            raise InputError(
+                f"{rows[0].where}: {count:g} labels for {video.duration_s:.2f} s at {rate:g} per "
+                "second; if they are at another rate, set data.folder.frame_rate (here "
+                f"{count / video.duration_s:.3g})"
+            )
+
+
+def _known(ids: Mapping[str, str]) -> dict[str, str]:
+    """Take ids by the names that bundles may use: the id, the video's path or its name alone."""
+    found: dict[str, str] = {}
+    for name, take in ids.items():
+        path = PurePosixPath(name)
+        found |= dict.fromkeys((path.stem, path.name, name, take), take)
+    return found
+
+
+def _segment(
+    row: Marked, take_id: str, rate: float, video: Measured, classes: Classes
+) -> Annotation:
+    """Return a row in seconds; `rate` converts frame numbers, if it has them."""
+    start, end = row.start, row.end
+    if row.frames:
+        start, end = start / rate, end / rate
+    if not 0 <= start <= end < float("inf"):
+        raise InputError(
+            f"{row.where}: a segment from {start:g} to {end:g} s; expected 0 <= start <= end"
+        )
+    if start >= video.duration_s and start < end:
+        raise InputError(
+            f"{row.where}: starts at {start:g} s, but the video ends at {video.duration_s:.2f} s; "
+            "are the times those of another video or frame rate?"
+        )
+    return Annotation(take_id, start, end, classes.names.index(str(row.label)))
+
+
+def _take(take_id: str, rows: Sequence[Marked]) -> dict[str, Any]:
+    """Return a take with the fields of its rows; raise an error if two rows disagree."""
+    fields: dict[str, str] = {}
+    for row in rows:
+        for name, value in row.fields.items():
+            if fields.setdefault(name, value) != value:
+                raise InputError(
+                    f"{row.where}: {name} {value!r}, but {fields[name]!r} in another row of "
+                    f"{row.video!r}; one video has one"
+                )
+    split = fields.pop("split", "")
+    if split and split not in SPLITS:
+        known = f"{', '.join(SPLITS)}{closest(split, SPLITS)}"
+        raise InputError(f"{rows[0].where}: split {split!r}; expected {known}")
+    group = fields.pop("group", "") or fields.get("participant", "")
+    return take_row(take_id, "folder", split, group=group, **fields)

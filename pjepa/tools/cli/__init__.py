@@ -1,0 +1,19 @@
+"""`pjepa`: the tools for people, a module for each kind. The pipeline itself is `dvc repro`.
+
+Importing a module registers its commands; heavy imports stand inside the commands.
+"""
+
+from pjepa.tools.cli import (  # noqa: F401
+    data,
+    export,
+    extract,
+    live,
+    machine,
+    plan,
+    results,
+    settings,
+    weights,
+)
+from pjepa.tools.cli.app import app
+
+__all__ = ["app"]

@@ -1,0 +1,126 @@
+"""The `pjepa` command itself: its options, the order of its help, and how its tools end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import pjepa
+from pjepa.ui.errors import VERBOSE, InputError, show_traceback
+from pjepa.ui.progress import QUIET
+
+# The panels of `pjepa --help`, by what a person wants.
+FEATURES = "Features and labels for video"
+DATA = "Data and weights"
+RUN = "Run"
+LOOK = "Look at results"
+SHARE = "Share"
+MACHINE = "This machine"
+ORDER = (
+    "extract", "predict", "stream", "plan",
+    "data", "fetch", "convert",
+    "preset",
+    "summary", "table", "compare", "study", "verify", "questions",
+    "export", "publish",
+    "doctor", "selftest",
+)  # fmt: skip
+
+
+class Commands(TyperGroup):
+    """The commands in the order of their panels; Ctrl-C ends them in one line."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names as `--help` shows them; one that ORDER lacks comes last."""
+        places = {name: place for place, name in enumerate(ORDER)}
+        return sorted(self.commands, key=lambda name: places.get(name, len(ORDER)))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; an interrupt is said, with what to do next."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("interrupted; run the same command again to resume", err=True)
+            raise typer.Exit(130) from None
+
+
+DEVICE = "auto, cpu, cuda, cuda:1, ..."  # help of every --device
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"pjepa {pjepa.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", envvar=QUIET, help="Hide progress and notes; show errors only."
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", envvar=VERBOSE, help="Show where errors come from.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Turn long how-to videos into features that know the procedure so far (P-JEPA).
+
+    `dvc repro` runs the pipeline; these are the tools around it.
+    """
+    for name, asked in ((QUIET, quiet), (VERBOSE, verbose)):
+        if asked:
+            os.environ[name] = "1"  # for worker processes too
+
+
+def warn_of_stale_data() -> None:
+    """Say on stderr when data has changed since it was listed: `dvc repro` cannot know."""
+    from pjepa.core.roots import data_root
+    from pjepa.core.section import read_section
+    from pjepa.takes.config import DataConfig
+    from pjepa.takes.sources.scan import stale_list
+    from pjepa.tools.paths import source_list
+
+    try:
+        config = read_section(DataConfig, "data")
+        stale = stale_list(config, data_root(), source_list(config.source))
+    except InputError:
+        return  # the tool itself says what is wrong
+    if stale:
+        typer.echo(f"warning: results are older than the data: {stale}, then `dvc repro`", err=True)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Bad input, and a disk that refuses, end in one line on stderr and exit code 1."""
+    try:
+        yield
+    except InputError as error:
+        show_traceback()
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    except BrokenPipeError:  # `| head` has seen enough; typer ends quietly
+        raise
+    except OSError as error:
+        show_traceback()
+        where = "" if error.filename is None else f"{error.filename}: "
+        typer.echo(f"error: {where}{error.strerror or error}", err=True)
+        raise typer.Exit(1) from None

@@ -1,0 +1,146 @@
+"""`pjepa data`: look at a data source before anything is computed on it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pjepa.tools import paths
+from pjepa.tools.cli.app import DATA, app, one_line_errors
+from pjepa.tools.cli.reading import ProjectReader, reading_config
+from pjepa.tools.cli.targets import check_target
+from pjepa.ui.errors import InputError
+
+
+class PoolerKind(StrEnum):
+    """How patches become tokens."""
+
+    mean = "mean"
+    action = "action"
+
+
+data = typer.Typer(
+    no_args_is_help=True, help="List, check and view the data before anything is computed."
+)
+app.add_typer(data, name="data", rich_help_panel=DATA)
+
+
+@data.command()
+def scan(
+    name: Annotated[
+        str | None, typer.Argument(help="A source of params.yaml; data.source by default.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit code 1 if the list is stale.")
+    ] = False,
+) -> None:
+    """List a source's files in data/sources/NAME.json, which Git tracks and `takes` depends on.
+
+    DVC sees data outside the project through this list alone: scan again after every change.
+    """
+    from pjepa.core.files import read_json
+    from pjepa.core.roots import data_root
+    from pjepa.takes.sources.scan import named_config, stale_list, write_scan
+    from pjepa.tools.params import check_params
+    from pjepa.tools.paths import source_list
+
+    with one_line_errors():
+        config = named_config(check_params().data, name)
+        path = source_list(config.source)
+        if check:
+            if stale := stale_list(config, data_root(), path):
+                raise InputError(stale)
+            return
+        write_scan(config, data_root(), path)
+    typer.echo(f"{path}: {len(read_json(path)['files'])} files")
+
+
+@data.command()
+def check(
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write everything to this file.")
+    ] = None,
+    decode: Annotated[
+        bool, typer.Option("--decode", help="Also decode every video, to find damage inside.")
+    ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Name every take, file and label, not the first three.")
+    ] = False,
+    reader: ProjectReader = None,
+) -> None:
+    """Read the whole source and report what is in it and what is wrong; exit code 1 on errors."""
+    from pjepa.core.files import write_json
+    from pjepa.core.roots import data_root
+    from pjepa.takes.annotations.notes import SHOWN
+    from pjepa.takes.source import checked_source
+    from pjepa.takes.sources.registry import open_source
+    from pjepa.tools.data.check import COLUMNS, check_source, damaged_videos, unlisted
+    from pjepa.tools.params import check_params
+    from pjepa.ui.terminal import print_table
+
+    with one_line_errors():
+        check_target(json_file, "check", paths.PARAMS)
+        params = check_params()
+        config = params.data.model_copy(update={"missing": "skip"})
+        source = checked_source(open_source(config, data_root()))
+        found = check_source(source, params)
+        found.findings.extend(unlisted(params, data_root()))
+        found.findings.extend(damaged_videos(source, reading_config(reader)) if decode else ())
+        if json_file is not None:
+            table = [dict(zip(COLUMNS, row, strict=True)) for row in found.rows]
+            findings = [vars(finding) for finding in found.findings]
+            write_json(json_file, {"table": table, "findings": findings, "ok": found.ok})
+    title = f"source {config.source}, tokens at {params.tokens.fps:g} per second"
+    print_table(title, COLUMNS, found.rows)
+    for finding in found.findings:
+        typer.echo(finding.line(None if every else SHOWN))
+    if not every and any(len(finding.names) > SHOWN for finding in found.findings):
+        typer.echo("--all names the rest")
+    typer.echo("ok" if found.ok else "not ok: put the errors right")
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+@data.command()
+def view(
+    take: Annotated[str, typer.Argument(help="A take's id, as in data/takes/takes.parquet.")],
+    out: Annotated[Path | None, typer.Option(help="The picture; TAKE.png by default.")] = None,
+    reader: ProjectReader = None,
+) -> None:
+    """Draw a contact sheet: the middle frame of every segment with its label and time."""
+    from pjepa.tools.data.contact_sheet import draw_contact_sheet, segment_tiles
+    from pjepa.tools.data.look import found_take, picture_name
+
+    with one_line_errors():
+        found = found_take(take)
+        tiles, more = segment_tiles(found.segments, found.row.duration_s)
+        path = out or Path(picture_name(take))
+        check_target(path, "sheet", *([found.row.path] if found.row.video else []))
+        draw_contact_sheet(found.row, tiles, path, reading_config(reader))
+    note = f"; {more} segments are not shown" if more else ""
+    if found.note:
+        typer.echo(found.note, err=True)
+    typer.echo(f"{path}: {len(tiles)} of {len(found.segments)} segments{note}")
+
+
+@data.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="A folder of videos.")],
+    pooler: Annotated[
+        PoolerKind | None,
+        typer.Option(help="mean (default) needs no labels; action is trained on them (paper)."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing.")] = False,
+) -> None:
+    """Start with your own videos: write a CSV for labels, params.yaml and the list of files.
+
+    Params are the preset own-videos; those that read this folder already are kept.
+    """
+    from pjepa.tools.cli.starting import begin
+
+    with one_line_errors():
+        for line in begin(folder, dry_run, None if pooler is None else pooler.value):
+            typer.echo(line)

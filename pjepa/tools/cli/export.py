@@ -1,0 +1,140 @@
+"""`pjepa export`: representations as folders that other tools read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from pjepa.tools import paths
+from pjepa.tools.cli.app import SHARE, app, one_line_errors, warn_of_stale_data
+from pjepa.tools.cli.targets import check_publication
+from pjepa.ui.errors import InputError
+
+if TYPE_CHECKING:
+    from pjepa.encoder.encoder import ProcedureEncoder
+
+LAYOUT_HELP = "mstcn (MS-TCN, ASFormer, LTContext on Breakfast), fact, ltcontext or npy."
+
+
+@app.command(rich_help_panel=SHARE)
+def export(
+    layout: Annotated[Literal["mstcn", "fact", "ltcontext", "npy"], typer.Option(help=LAYOUT_HELP)],
+    representation: Annotated[
+        str, typer.Option(help="A folder of data/representations; `random/0` for one draw.")
+    ] = "pjepa",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write; exports/LAYOUT-REPRESENTATION by default.")
+    ] = None,
+    unlabelled: Annotated[
+        Literal["drop", "class"],
+        typer.Option(help="Tokens without a label: left out, or a class of their own."),
+    ] = "drop",
+) -> None:
+    """Write features, labels, splits and classes the way other tools read them."""
+    from pjepa.core.tables import read_classes, read_takes
+    from pjepa.streams.store import StreamReader, read_labels
+    from pjepa.tools.export.layouts import write_export
+    from pjepa.tools.export.takes import exported_takes
+
+    warn_of_stale_data()
+    with one_line_errors():
+        stream = StreamReader(representation_stream(representation))
+        classes = read_classes(paths.CLASSES)
+        takes = read_takes(paths.TAKES_TABLE)
+        found = exported_takes(stream, read_labels(paths.LABELS), takes, classes, unlabelled)
+        target = out or Path("exports") / f"{layout}-{representation.replace('/', '-')}"
+        done = write_export(target, layout, found, stream.info, classes, unlabelled)
+    counts = ", ".join(
+        f"{len(done.split(split))} {split}"
+        for split in ("train", "val", "test")
+        if done.split(split)
+    )
+    typer.echo(f"{target}: {len(done.takes)} takes ({counts or 'none labelled'}), "
+               f"{stream.info.width} channels, {stream.info.fps:g} frames a second")  # fmt: skip
+    if done.left_out:
+        typer.echo(f"{done.left_out} tokens without a label were left out, so times jump there "
+                   "(takes.csv); --unlabelled class keeps them")  # fmt: skip
+
+
+def representation_stream(name: str) -> Path:
+    """Return the one stream of a representation or of one draw of it."""
+    known = {
+        path.parent.relative_to(paths.REPRESENTATIONS).as_posix(): path
+        for folder in sorted(paths.REPRESENTATIONS.glob("*"))
+        for path in paths.representation_streams(folder)
+    }
+    if name not in known:
+        there = ", ".join(known) or "none; run `dvc repro`"
+        raise InputError(f"--representation {name}: not in {paths.REPRESENTATIONS}; there: {there}")
+    return known[name]
+
+
+@app.command(rich_help_panel=SHARE)
+def publish(
+    repo: Annotated[str | None, typer.Argument(help="NAME/MODEL on the hub.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Write the files here too; without REPO: only here.")
+    ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="Make the model visible to everybody.")
+    ] = False,
+    licence: Annotated[
+        str,
+        typer.Option(help="Licence of the encoder, as the hub names it: mit, cc-by-nc-4.0, ..."),
+    ] = "other",
+) -> None:
+    """Upload models/pjepa with a model card made from this project's data and results."""
+    from pjepa.encoder.encoder import ProcedureEncoder
+
+    warn_of_stale_data()
+    with one_line_errors():
+        if repo is None and folder is None:
+            raise InputError("expected NAME/MODEL on the hub, or --folder DIR to look at it first")
+        if not paths.ENCODER.is_dir():
+            raise InputError(f"{paths.ENCODER}: no encoder; run `dvc repro select`")
+        if folder is not None:
+            check_publication(folder, paths.ENCODER)
+        encoder = ProcedureEncoder.from_pretrained(paths.ENCODER)
+        card = project_card(encoder, licence)
+        if folder is not None:
+            encoder.save_pretrained(folder, card)
+            typer.echo(f"{folder}: model.safetensors, config.json, README.md")
+        if repo is not None:
+            typer.echo(encoder.push_to_hub(repo, card, private=not public))
+
+
+def project_card(encoder: ProcedureEncoder, licence: str = "other") -> str:
+    """Return the card with this project's stream, takes, selection and metrics."""
+    from pjepa.core.files import read_json
+    from pjepa.core.tables import read_takes
+    from pjepa.hub.card import CardFacts, model_card
+    from pjepa.streams.store import StreamReader
+
+    made = paths.representation_streams(paths.representation("pjepa"))
+    counts: Counter[str] = Counter()
+    if paths.TAKES_TABLE.exists():
+        table = read_takes(paths.TAKES_TABLE)
+        counts.update(table["dataset"] + " " + table["split"])
+    pooler = paths.POOLER / "config.json"
+    patches = read_json(pooler).get("patches") if pooler.exists() else None
+    chosen = paths.ENCODER / "selection.json"
+    metrics = read_json(paths.METRICS) if paths.METRICS.exists() else {}
+    facts = CardFacts(
+        tokens=StreamReader(paths.STREAM).info if paths.STREAM.exists() else None,
+        features=StreamReader(made[0]).info if made else None,
+        takes=counts,
+        selection=read_json(chosen) if chosen.exists() else {},
+        metrics={probe: rows for probe, rows in metrics.items() if _is_table(rows)},
+        datasets=sorted({name.rsplit(" ", 1)[0] for name in counts}),
+        backbone=(patches or {}).get("backbone", ""),
+        licence=licence,
+    )
+    return model_card(encoder.config, facts)
+
+
+def _is_table(rows: object) -> bool:
+    """Return whether an entry of metrics.json is a probe's (the demo has numbers there too)."""
+    return isinstance(rows, dict) and all(isinstance(row, dict) for row in rows.values())

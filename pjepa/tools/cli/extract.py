@@ -1,0 +1,278 @@
+"""`pjepa extract`: features for videos."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pjepa.core.machine import resolved_device
+from pjepa.core.section import read_section
+from pjepa.patches.config import PatchesConfig
+from pjepa.tools import paths
+from pjepa.tools.cli.app import DEVICE, FEATURES, app, one_line_errors
+from pjepa.tools.cli.extract_options import (
+    BACKBONE,
+    Backbone,
+    Crop,
+    Fps,
+    Frames,
+    Grid,
+    Inputs,
+    Mode,
+    Model,
+    Pool,
+    Pooling,
+    Stride,
+    WindowMode,
+    checked,
+    is_given,
+    named_config,
+    refuse_idle_options,
+    spoken_as_options,
+)
+from pjepa.tools.cli.live import SegmentRule as SegmentChoice
+from pjepa.tools.cli.live import Segments, SegmentTokens, Training
+from pjepa.tools.cli.reading import ReaderChoice, ReaderName
+from pjepa.ui.errors import InputError
+from pjepa.ui.progress import say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from pjepa.live.models import Wanted
+    from pjepa.patches.backbone import BackboneFacts
+    from pjepa.tools.own_videos import Output
+
+
+class Format(StrEnum):
+    npy = "npy"
+    npy_dt = "npy-dt"
+    safetensors = "safetensors"
+    parquet = "parquet"
+
+
+class Dtype(StrEnum):
+    float16 = "float16"
+    float32 = "float32"
+
+
+class Representation(StrEnum):
+    pjepa = "pjepa"
+    raw = "raw"
+
+
+class Resampler(StrEnum):
+    cv2 = "cv2"
+    antialias = "antialias"
+
+
+class OnError(StrEnum):
+    fail = "fail"
+    repeat = "repeat"
+    skip = "skip"
+
+
+@app.command(rich_help_panel=FEATURES)
+def extract(
+    context: typer.Context,
+    inputs: Inputs = None,
+    backbone: Backbone = BACKBONE,
+    checkpoint: Annotated[
+        str, typer.Option(help="official, a file, or random (untrained weights).")
+    ] = "official",
+    out: Annotated[Path, typer.Option(help="Where the features go.")] = Path("features"),
+    model: Model = None,
+    representation: Annotated[
+        Representation, typer.Option(help="With --model: encoder features, or its input tokens.")
+    ] = Representation.pjepa,
+    segments: SegmentChoice = Segments.AUTO,
+    segment_tokens: SegmentTokens = None,
+    training: Training = paths.STREAM,
+    fps: Fps = 4.0,
+    pool: Pooling = Pool.mean,
+    grid: Grid = 0,
+    form: Annotated[
+        Format, typer.Option("--format", help="npy is time first, npy-dt feature first.")
+    ] = Format.npy,
+    dtype: Annotated[Dtype, typer.Option(help="Type of the numbers written.")] = Dtype.float32,
+    frames_per_window: Frames = 64,
+    window_mode: Mode = WindowMode.block,
+    window_stride: Stride = 1,
+    crop: Crop = 0,
+    resampler: Annotated[
+        Resampler, typer.Option(help="cv2, as the data-set code, or antialiased.")
+    ] = Resampler.cv2,
+    reader: ReaderChoice = ReaderName.auto,
+    on_error: Annotated[
+        OnError,
+        typer.Option(
+            help="repeat: use the frame before for one that cannot be decoded; skip: leave out "
+            "videos that cannot be read and exit with code 0."
+        ),
+    ] = OnError.fail,
+    shard: Annotated[
+        str, typer.Option(metavar="I/N", help="Encode part I of N, from 0/N to N-1/N.")
+    ] = "0/1",
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    threads: Annotated[
+        int, typer.Option(min=1, help="Threads of each process; can change the last digits.")
+    ] = 1,
+    batch_windows: Annotated[int, typer.Option(min=1, help="Windows encoded at once.")] = 1,
+    precision: Annotated[str, typer.Option(help="fp32, or bf16 (autocast).")] = "fp32",
+    device: Annotated[str, typer.Option(help=DEVICE, callback=resolved_device)] = "auto",
+) -> None:
+    """Write one token per time step for your own videos, or encode takes of this project."""
+    with one_line_errors():
+        part = shard_of(shard)
+        refuse_idle_options(context)
+        if not inputs:
+            extract_takes(part)
+            return
+    with one_line_errors(), spoken_as_options(context):
+        machine: dict[str, Any] = {
+            "reader": reader.value,
+            "on_error": on_error.value,
+            "batch_windows": batch_windows,
+            "workers": workers,
+            "threads": threads,
+            "device": device,
+        }
+        if model is not None:
+            from pjepa.live.models import Wanted
+
+            wanted = Wanted(
+                model, as_trained=True, segments=segments.value, tokens=segment_tokens,
+                training=training, takes=paths.TAKES_TABLE, device=device,
+            )  # fmt: skip
+            machine |= {"checkpoint": checkpoint} if is_given(context, "checkpoint") else {}
+            target = Target(out, form, dtype)
+            extract_videos(inputs, part, *trained(wanted, representation, machine, target))
+            return
+        from pjepa.patches.backbone import backbone_facts
+
+        encoding = {"checkpoint": checkpoint, "resampler": resampler.value, "precision": precision}
+        config = named_config(context.params, **encoding, **machine)
+        refuse_missing_weights(config)
+        output = chosen_output(Target(out, form, dtype), pool)
+        extract_videos(inputs, part, config, backbone_facts(config), output)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where and how features are written."""
+
+    out: Path
+    form: Format
+    dtype: Dtype
+
+
+def refuse_missing_weights(config: PatchesConfig) -> None:
+    """Say how to get the weights, and what can be tried without."""
+    from pjepa.tools.trying import as_options, missing_weights
+
+    if missing := missing_weights(config):
+        raise InputError(f"{missing}; or try it untrained, in minutes on a CPU: {as_options()}")
+
+
+def shard_of(text: str) -> tuple[int, int]:
+    """Return (i, n) of `i/n`, 0 <= i < n."""
+    try:
+        number, of = (int(part) for part in text.split("/"))
+    except ValueError:
+        raise InputError(f"--shard {text}: expected two numbers such as 0/8") from None
+    if not 0 <= number < of:
+        raise InputError(f"--shard {text}: expected 0/{of} to {max(of - 1, 0)}/{of}")
+    return number, of
+
+
+def chosen_output(target: Target, pool: Pool) -> Output:
+    """Return the output of a backbone alone: patches averaged, or all of them."""
+    import numpy as np
+
+    from pjepa.tools.own_videos import Output
+
+    if target.form is Format.parquet and pool is Pool.none:
+        raise InputError(
+            "--format parquet holds one token per row; use --pool mean, or safetensors"
+        )
+
+    def pooling(patches: NDArray[Any], cuts: Sequence[int]) -> NDArray[Any]:
+        return np.asarray(patches[:, 0] if pool is Pool.mean else patches)
+
+    return Output(target.out, target.form.value, pooling, pool.value, target.dtype.value)
+
+
+def trained(
+    wanted: Wanted, representation: Representation, machine: dict[str, Any], target: Target
+) -> tuple[PatchesConfig, BackboneFacts, Output]:
+    """Return settings, backbone and output of a run's models; report where they differ."""
+    from functools import partial
+
+    import torch
+
+    from pjepa.core.files import fingerprint
+    from pjepa.live.features import features_info, model_facts, patch_features
+    from pjepa.live.models import check_weights, load_stack
+    from pjepa.patches.backbone import backbone_facts
+    from pjepa.tools.own_videos import Output
+
+    torch.set_num_threads(machine["threads"])
+    stack = load_stack(wanted, representation.value)
+    config = checked({**stack.patches.model_dump(), **machine})
+    facts = backbone_facts(config)
+    check_weights(facts, stack.pooler.facts.patches)
+    for note in stack.notes:
+        say(f"note: {note}")
+    models = model_facts(stack, wanted.model)
+    spread = None if stack.rule.found is None else stack.rule.found.std.tolist()
+    made_by = f"{representation.value} {fingerprint(models, spread)}"
+    output = Output(
+        target.out, target.form.value, partial(patch_features, stack), made_by, target.dtype.value,
+        features_info(stack, wanted.model), models,
+    )  # fmt: skip
+    return config, facts, output
+
+
+def extract_videos(
+    inputs: list[Path],
+    part: tuple[int, int],
+    config: PatchesConfig,
+    facts: BackboneFacts,
+    output: Output,
+) -> None:
+    """Extract features of named videos; exit code 1 if one fails and may not be skipped."""
+    from pjepa.patches.executors.chosen import chosen_executor
+    from pjepa.tools.own_videos import extract_own, own_videos
+
+    videos = own_videos(inputs)[part[0] :: part[1]]
+    failed = extract_own(videos, config, facts, output, chosen_executor(config))
+    say(f"extract: {len(videos) - len(failed)} of {len(videos)} videos are in {output.folder}")
+    for name, reason in failed.items():
+        say(f"  {name}: {reason}")
+    if failed and (config.on_error == "fail" or len(failed) == len(videos)):
+        raise InputError(f"extract: {len(failed)} videos cannot be read, listed above")
+
+
+def extract_takes(part: tuple[int, int]) -> None:
+    """Fill the project's store with a part of its takes; `dvc repro patches` then only links."""
+    from pjepa.core.resume import work_root
+    from pjepa.core.tables import read_boundaries, read_videos
+    from pjepa.patches.executors.chosen import chosen_executor
+    from pjepa.patches.extract import extract as extract_missing
+    from pjepa.patches.identity import as_measured
+
+    config = as_measured(read_section(PatchesConfig, "patches"), paths.VIDEOS_TABLE)
+    rows = read_videos(paths.VIDEOS_TABLE)[part[0] :: part[1]]
+    if not rows:
+        say(f"extract: shard {part[0]}/{part[1]} holds no take")
+        return
+    boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
+    store = work_root() / "store" / "patches"
+    found = extract_missing(rows, boundaries, config, store, chosen_executor(config))
+    say(f"extract: {len(found.files)} takes in the store, {found.encoded} encoded now")

@@ -1,0 +1,280 @@
+"""`pjepa stream` and `pjepa predict`: labels for video, as it arrives or from files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pjepa.core.machine import resolved_device
+from pjepa.live.pipe import PIPE, STDOUT, Pipe
+from pjepa.live.targets import check_file, check_new_folder
+from pjepa.tools import paths
+from pjepa.tools.cli.app import DEVICE, FEATURES, app, one_line_errors
+from pjepa.tools.cli.reading import ReaderChoice, ReaderName
+from pjepa.tools.cli.targets import check_target
+from pjepa.ui.errors import InputError
+from pjepa.ui.progress import say
+
+if TYPE_CHECKING:
+    from pjepa.live.predict import Outcome
+    from pjepa.select.familiar import Familiar
+
+MAX_GAP_S = 10.0  # as patches.max_gap_s
+MIN_STEP_S = 1.0  # shorter ones are of no use to people; better on the demo too (docs/predict.md)
+LOADING = "loading models"
+
+
+class Segments(StrEnum):
+    """Where segments come from when nobody annotates them."""
+
+    AUTO = "auto"
+    FOUND = "found"
+    FIXED = "fixed"
+
+
+class Format(StrEnum):
+    """Files of other tools."""
+
+    VTT = "vtt"
+    EAF = "eaf"
+    LABELSTUDIO = "labelstudio"
+
+
+ModelFolder = Annotated[Path, typer.Option(help="The folder with pooler/ and pjepa/.")]
+ProbeFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--probe",
+        help="A cell, results/probe/PROBE-REPRESENTATION; by default attentive-pjepa, or "
+        "linear-pjepa where that was not run.",
+    ),
+]
+SegmentRule = Annotated[
+    Segments,
+    typer.Option(
+        help="How a video is cut: as in training, where features change, or at fixed length."
+    ),
+]
+SegmentTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--segment-tokens", min=1, help="Tokens of a segment: the mean if found, all if fixed."
+    ),
+]
+Training = Annotated[
+    Path, typer.Option(help="Token stream of the training data, to find where segments change.")
+]
+Device = Annotated[str, typer.Option(help=DEVICE, callback=resolved_device)]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the models; all by default.")]
+USUAL = (paths.cell("attentive", "pjepa"), paths.cell("linear", "pjepa"))
+
+
+@app.command(rich_help_panel=FEATURES)
+def stream(
+    source: Annotated[str, typer.Argument(help="A video file, or - for a pipe of video.")],
+    model: ModelFolder = paths.ENCODER.parent,
+    probe: ProbeFolder = None,
+    jsonl: Annotated[
+        Path | None,
+        typer.Option(help="Write one JSON line per decided step to this file; - for stdout."),
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Save the state in this folder and resume from it.")
+    ] = None,
+    live: Annotated[
+        bool | None,
+        typer.Option(
+            "--live/--every-frame",
+            help="Drop frames rather than fall behind; the default for a pipe, not for a file.",
+        ),
+    ] = None,
+    horizon: Annotated[
+        int | None, typer.Option(min=0, help="Keep this many past tokens; all by default.")
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of a window; 2 s or less by default.")
+    ] = None,
+    as_trained: Annotated[
+        bool, typer.Option("--as-trained", help="Use windows as long as in training.")
+    ] = False,
+    segments: SegmentRule = Segments.AUTO,
+    segment_tokens: SegmentTokens = None,
+    training: Training = paths.STREAM,
+    stall: Annotated[
+        float, typer.Option(min=0.1, help="Stop after this many seconds without a frame.")
+    ] = 30,
+    reader: ReaderChoice = ReaderName.auto,
+    max_gap: Annotated[
+        float,
+        typer.Option(min=0.1, help="Treat a longer gap between frames, in seconds, as a jump."),
+    ] = MAX_GAP_S,
+    device: Device = "auto",
+    threads: Threads = None,
+    summary: Annotated[
+        Path | None, typer.Option(help="Write counts and latencies to this JSON file.")
+    ] = None,
+) -> None:
+    """Label video as it arrives, each step once it is decided; the same result as offline."""
+    with one_line_errors():
+        targets = [jsonl, summary, None if state is None else state / "state.json"]
+        for file in targets:
+            if file is not None and str(file) != STDOUT:
+                check_file(file)
+        given = (Path(source), *([] if jsonl is None else [jsonl]))
+        if jsonl is not None and str(jsonl) != STDOUT:
+            check_target(jsonl, "steps", Path(source))
+        check_target(summary, "summary", *given)
+        if state is not None:
+            check_target(state / "state.json", "state", *given)
+        pipe = _opened(source)  # before the imports, for which a camera does not wait
+        from pjepa.core.files import write_json
+        from pjepa.live.models import Wanted, load_models
+        from pjepa.live.session import Options, Session
+
+        _set_threads(threads)
+        models = load_models(
+            Wanted(
+                model, probe or usual_cell(), window, as_trained, segments.value,
+                segment_tokens, training, paths.TAKES_TABLE, device, reader.value, max_gap,
+            )
+        )  # fmt: skip
+        live = pipe is not None and not pipe.is_file if live is None else live
+        session = Session(models, source, Options(live, horizon, stall, jsonl, state), pipe)
+        found = session.run()
+        if summary is not None:
+            write_json(summary, found)
+    _say_end(found)
+    if found["status"].startswith(("stalled", "failed")):
+        raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=FEATURES)
+def predict(
+    videos: Annotated[
+        list[Path], typer.Argument(metavar="VIDEO|FOLDER", help="Video files, or folders of them.")
+    ],
+    out: Annotated[Path, typer.Option(help="The folder to write, or to resume in.")],
+    model: ModelFolder = paths.ENCODER.parent,
+    probe: ProbeFolder = None,
+    formats: Annotated[
+        list[Format] | None, typer.Option("--format", help="Also write; may be repeated.")
+    ] = None,
+    min_step: Annotated[
+        float,
+        typer.Option(min=0, help="Shortest step in seconds; 0 allows any."),
+    ] = MIN_STEP_S,
+    smooth: Annotated[
+        float, typer.Option(min=0, help="Average probabilities over this many seconds first.")
+    ] = 0.0,
+    segments: SegmentRule = Segments.AUTO,
+    segment_tokens: SegmentTokens = None,
+    training: Training = paths.STREAM,
+    reader: ReaderChoice = ReaderName.auto,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Label unannotated videos: segments.csv, scores, a timeline each, and other formats.
+
+    Every video is written as it is done; run the same command again to resume.
+    """
+    with one_line_errors():
+        from pjepa.live.offline.folder import is_ours
+        from pjepa.tools.own_videos import own_videos
+
+        chosen = {video.name: video.path for video in own_videos(videos)}
+        if not any(path.is_file() for path in chosen.values()):
+            _check_file(next(iter(chosen.values())))
+        if not is_ours(out):
+            check_new_folder(out)
+        say(LOADING)
+        from pjepa.live.models import Wanted, load_models
+        from pjepa.live.offline.steps import Cleaning
+        from pjepa.live.predict import predict_videos
+
+        _set_threads(threads)
+        models = load_models(
+            Wanted(
+                model, probe or usual_cell(), None, True, segments.value, segment_tokens, training,
+                paths.TAKES_TABLE, device, reader.value,
+            )
+        )  # fmt: skip
+        for note in models.notes:
+            say(f"note: {note}")
+        kinds = [kind.value for kind in formats or []]
+        done = predict_videos(models, chosen, out, kinds, Cleaning(smooth, min_step))
+        _say_predicted(out, done, models.familiar)
+
+
+def _say_predicted(out: Path, done: Outcome, familiar: Familiar | None) -> None:
+    """Report counts, videos unlike the training ones, and unreadable videos."""
+    typer.echo(f"{out}: {len(done.notes)} videos, {done.steps} steps")
+    if done.resumed:
+        say(f"{done.resumed} of them were done already")
+    for line in unfamiliar_lines(done, familiar):
+        say(line)
+    for name, reason in done.failed.items():
+        say(f"  {name}: {reason}")
+    if done.failed:
+        raise InputError(f"predict: {len(done.failed)} videos cannot be read, listed above")
+
+
+def unfamiliar_lines(done: Outcome, familiar: Familiar | None) -> Iterator[str]:
+    """Return lines on videos further from the training stream than any training take."""
+    if familiar is None:
+        yield "note: these models do not store what training videos are like; others go unnoticed"
+        return
+    apart = {name: note["distance"] for name, note in done.notes.items()}
+    far = {name: d for name, d in apart.items() if d is not None and d > familiar.limit}
+    if far:
+        yield (
+            f"warning: {len(far)} of {len(apart)} videos are unlike the {familiar.takes} training "
+            f"takes, and their steps may mean nothing (distance; training at most "
+            f"{familiar.limit:.2f}):"
+        )
+    yield from (f"  {name}: {d:.2f}" for name, d in far.items())
+
+
+def _set_threads(threads: int | None) -> None:
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+def _opened(source: str) -> Pipe | None:
+    """Return the pipe, read from now on; a missing file is found before models are loaded."""
+    if source != PIPE:
+        _check_file(Path(source))
+    elif sys.stdin.isatty():
+        raise InputError("standard input is a terminal; pipe video into it (docs/live.md)")
+    say(LOADING)
+    return Pipe() if source == PIPE else None
+
+
+def _check_file(video: Path) -> None:
+    if not video.is_file():
+        raise InputError(f"{video}: no such video; give a file, or - for a pipe")
+
+
+def _say_end(found: dict[str, Any]) -> None:
+    """Print one line on stderr: how it ended, how fast it was, what was lost."""
+    parts = [
+        f"{found['source']}: {found['status']}",
+        f"{found['video_s']:.1f} s of video in {found['wall_s']:.1f} s",
+        f"{found['frames']} frames, {found['dropped']} dropped",
+    ]
+    for kind, row in found["latency_s"].items():
+        times = ", ".join(f"{name} {1e3 * value:.0f} ms" for name, value in row.items())
+        parts.append(f"{kind} latency {times}")
+    typer.echo("; ".join(parts), err=True)
+
+
+def usual_cell() -> Path:
+    """Return the first usual cell that has a fitted probe or was run; else the paper's."""
+    there = [cell for cell in USUAL if (cell / "model").is_dir()]
+    return next(iter([*there, *(cell for cell in USUAL if cell.is_dir())]), USUAL[0])

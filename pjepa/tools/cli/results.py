@@ -1,0 +1,191 @@
+"""`pjepa summary`, `verify`, `compare`, `table`, `study` and `questions`: what runs gave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pjepa.core.files import read_json, write_json
+from pjepa.tools import paths
+from pjepa.tools.cli.app import LOOK, app, one_line_errors, warn_of_stale_data
+from pjepa.tools.cli.targets import check_target
+from pjepa.tools.verify import committed_metrics, metric_changes
+from pjepa.ui.errors import InputError
+from pjepa.ui.terminal import print_table
+
+NEXT = (
+    ("pjepa extract VIDEO --model models", "features of your own video by this encoder"),
+    ("dvc exp run -S pjepa.mask_ratio=0.6", "another experiment; only what changed runs again"),
+    ("dvc metrics diff", "what it changed"),
+)
+
+
+@app.command(rich_help_panel=LOOK)
+def summary(
+    probe: Annotated[str, typer.Option(help="A probe of results/metrics.json.")] = "linear",
+) -> None:
+    """Print the main numbers of results/metrics.json, where the report is, and what comes next."""
+    from pjepa.tools.summary import summary_table
+
+    with one_line_errors():
+        metrics = read_json(paths.METRICS)
+        if metrics:
+            print_table(*summary_table(metrics, probe))
+        else:
+            typer.echo(f"no probe was run: no take has labels; features: {paths.REPRESENTATIONS}")
+    if (page := paths.REPORT / "index.html").exists():
+        typer.echo(f"open {page}")
+    for command, what in NEXT:
+        typer.echo(f"next: {command:37} {what}")
+
+
+@app.command(rich_help_panel=LOOK)
+def verify(
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Points by which a number may differ.")
+    ] = 2.0,
+) -> None:
+    """Compare results/metrics.json with the committed one; exit code 1 if they differ."""
+    warn_of_stale_data()
+    with one_line_errors():
+        present = read_json(paths.METRICS)
+        changes = metric_changes(committed_metrics(paths.METRICS), present, tolerance)
+    title = f"{paths.METRICS} against HEAD, tolerance {tolerance:g} points"
+    print_table(
+        title, ["metric", "committed", "now", "change", ""], [change.row() for change in changes]
+    )
+    differing = sum(not change.within for change in changes)
+    typer.echo(f"{differing} of {len(changes)} numbers differ")
+    if differing:
+        raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=LOOK)
+def compare(
+    experiments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="EXP",
+            help="Experiments, branches, tags or commits; `workspace`: the files on disk.",
+        ),
+    ],
+    probe: Annotated[str | None, typer.Option(help="Only this probe; all by default.")] = None,
+    metric: Annotated[str, typer.Option(help="acc, acc_bg, edit, f1_50, ...")] = "acc",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write every number to this file.")
+    ] = None,
+    html_file: Annotated[
+        Path | None, typer.Option("--html", help="Also write a page; for two experiments.")
+    ] = None,
+) -> None:
+    """Compare experiments with paired intervals; seeds and folds are averaged."""
+    from pjepa.report.page.frames import pictures_store
+    from pjepa.tools.compare.compare import comparison
+    from pjepa.tools.compare.experiments import read_experiment
+    from pjepa.tools.compare.page import write_comparison_page
+    from pjepa.tools.compare.tables import check_metric, comparison_json, print_comparison
+
+    with one_line_errors():
+        if html_file is not None and len(experiments) != 2:
+            raise InputError(f"--html: puts two experiments side by side, given {len(experiments)}")
+        check_target(json_file, "comparison", paths.METRICS)
+        check_target(html_file, "page", paths.REPORT / "index.html")
+        found = comparison([read_experiment(name, probe) for name in experiments])
+        if html_file is not None and not found.between:
+            raise InputError("--html: needs two experiments on the same takes; these are folds")
+        check_metric(found, metric)
+        if json_file is not None:
+            write_json(json_file, comparison_json(found))
+        print_comparison(found, metric)
+        if html_file is not None:
+            write_comparison_page(found, pictures_store(), html_file)
+            typer.echo(f"open {html_file}")
+
+
+@app.command(rich_help_panel=LOOK)
+def table(
+    preset: Annotated[
+        str | None, typer.Option(help="Compare as this preset; by default the applied one.")
+    ] = None,
+    as_latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.")] = False,
+) -> None:
+    """Print our metrics beside the paper's for the applied preset, and what is not alike."""
+    from pjepa.tools.compare.paper_table import (
+        applied_preset,
+        caveats,
+        latex,
+        paper_table,
+        text_rows,
+    )
+    from pjepa.tools.params import check_params
+    from pjepa.tools.presets import preset_names
+
+    warn_of_stale_data()
+    with one_line_errors():
+        params = check_params()
+        name = preset or applied_preset(params, preset_names())
+        found = paper_table(name, params, paths.cell)
+    if as_latex:
+        typer.echo(latex(found))
+        return
+    header, rows = text_rows(found)
+    print_table(f"preset {name}, percent", header, rows)
+    typer.echo(f"Linear probes by the paper's recipe; {paths.METRICS} has them to convergence.")
+    typer.echo("\nNot like for like:" if caveats(found) else "\nLike for like.")
+    for line in caveats(found):
+        typer.echo(f"- {line}")
+
+
+STUDIED = ("acc", "macro_f1", "edit", "f1_50")
+
+
+@app.command(rich_help_panel=LOOK)
+def study(
+    probe: Annotated[str, typer.Option(help="Whose fitted heads are used.")] = "linear",
+    past: Annotated[
+        list[int], typer.Option(min=0, help="Blocks of the past that the encoder sees; repeat it.")
+    ] = [0, 1, 2, 4, 8],  # noqa: B006
+    shuffles: Annotated[
+        int, typer.Option(min=0, help="Random orders of segments, averaged; 0: none.")
+    ] = 3,
+    on: Annotated[
+        Path, typer.Option(help="A project whose takes are scored: transfer to other data.")
+    ] = Path(),
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write every number to this file.")
+    ] = None,
+) -> None:
+    """Score fitted probes again with less context, shuffled segments, or on other data."""
+    from dataclasses import asdict
+
+    from pjepa.tools.studies.study import studied_project
+
+    warn_of_stale_data()
+    with one_line_errors():
+        check_target(json_file, "study", paths.METRICS)
+        takes, rows = studied_project(on, probe, past, shuffles)
+        if json_file is not None:
+            write_json(json_file, {"unknown": takes.unknown, "rows": [asdict(row) for row in rows]})
+    count = len(takes.targets.roles.reported)
+    title = f"{probe} probe, {count} {takes.targets.roles.split} takes, percent"
+    header = ["representation", "context", *STUDIED, "change of acc (95 %)"]
+    print_table(title, header, [row.text(STUDIED) for row in rows])
+    if takes.unknown:
+        typer.echo(f"left out: {takes.unknown:.1%} of the tokens, of classes that the probe lacks")
+
+
+@app.command(rich_help_panel=LOOK)
+def questions() -> None:
+    """What comes next, and how far along? Cut takes are encoded anew: results/questions/."""
+    from pjepa.tools.questions import answer_questions, next_lines, progress_lines
+
+    warn_of_stale_data()
+    with one_line_errors():
+        found = answer_questions()
+    title = f"label of the next step, percent right on {found.split}, by the part of a step seen"
+    print_table(title, *next_lines(found))
+    title = "progress, mean error in percent of the take; all but `constant` know the clock"
+    print_table(title, *progress_lines(found))
+    typer.echo(f"{paths.QUESTIONS}: `pjepa stream` and `pjepa predict` now show both")

@@ -1,0 +1,150 @@
+"""params.yaml as presets write it: the defaults, and on them what one preset changes.
+
+The text is a fixed point of ruamel's round trip, which is how `dvc exp run -S` edits the file: an
+experiment changes the lines it names and no others.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches, unified_diff
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import RoundTripRepresenter
+
+from pjepa.core.section import Section, one_line, read_params
+from pjepa.tools.params import Params
+from pjepa.tools.paths import PARAMS
+from pjepa.ui.errors import InputError
+
+PRESETS = Path("presets")
+SHIPPED = Path(str(files("pjepa"))) / "presets"  # the same files, in an installed package
+SMALL = 1e-3  # floats below are written as 1.0e-4
+
+
+def preset_folder() -> Path:
+    """Return the project's presets, or those of the package outside a clone."""
+    return PRESETS if PRESETS.is_dir() else SHIPPED
+
+
+def preset_names(folder: Path | None = None) -> list[str]:
+    """Return the presets there are, sorted."""
+    folder = folder or preset_folder()
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def preset_text(name: str, keep: Sequence[str] = (), folder: Path | None = None) -> str:
+    """Return params.yaml for a preset; the sections in `keep` are those of the current file."""
+    return params_text(preset_values(name, keep, folder))
+
+
+def preset_values(name: str, keep: Sequence[str] = (), folder: Path | None = None) -> Params:
+    """Return the defaults with a preset's changes and the current sections in `keep`."""
+    folder = folder or preset_folder()
+    known = preset_names(folder)
+    if name not in known:
+        close = get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known) or 'none'}"
+        raise InputError(f"preset {name!r}: no such preset in {folder}/; {hint}")
+    path = folder / f"{name}.yaml"
+    changes = {**read_params(path), **_kept_sections(keep)}
+    try:
+        return Params.model_validate(changes)
+    except ValidationError as error:
+        fault = one_line(error, Params).removeprefix(f"{PARAMS}: ")
+        place = f"{path} with the kept sections" if keep else f"{path}"
+        raise InputError(f"{place}: {fault}") from None
+
+
+def params_text(values: Params) -> str:
+    """Return the file for these values, a comment at the head of every section.
+
+    The comment is below the section's name: DVC replaces whole lists, and with them a comment
+    or an empty line that follows one.
+    """
+    lines = []
+    for name, value in _shown(values).items():
+        head, body = _yaml_text({name: value}).split("\n", 1)
+        lines.append(f"{head}\n  # {_purpose(name)}\n{body}" if body else f"{head}\n")
+    return "".join(lines)
+
+
+def text_difference(before: str, after: str) -> str:
+    """Return a unified diff of two versions of params.yaml; empty where they are equal."""
+    lines = unified_diff(
+        before.splitlines(keepends=True),
+        after.splitlines(keepends=True),
+        f"{PARAMS} (before)",
+        f"{PARAMS} (after)",
+        n=1,
+    )
+    return "".join(lines)
+
+
+def _shown(section: Section) -> dict[str, Any]:
+    """Return the values to write: those people tune, and those that differ from the default."""
+    plain, always = section.model_dump(mode="json"), section.always_shown()
+    found: dict[str, Any] = {}
+    for name, value in plain.items():
+        inner = getattr(section, name)
+        if isinstance(inner, Section):
+            shown = value if name in always else _shown(inner)
+            found |= {name: shown} if shown else {}
+        elif name in always or inner != type(section).model_fields[name].default:
+            found[name] = value
+    return found
+
+
+def _kept_sections(keep: Sequence[str]) -> dict[str, Any]:
+    unknown = [name for name in keep if name not in Params.model_fields]
+    if unknown:
+        sections = ", ".join(Params.model_fields)
+        raise InputError(f"--keep {unknown[0]}: no such section; known: {sections}")
+    present = read_params() if keep else {}
+    return {name: present[name] for name in keep if name in present}
+
+
+def _purpose(section: str) -> str:
+    """Return the first line of the section's module docstring, without the name it starts with."""
+    kind = Params.model_fields[section].annotation
+    assert kind is not None
+    head = (import_module(kind.__module__).__doc__ or "").splitlines()[0]
+    purpose = head.removeprefix(f"`{section}`: ")
+    return purpose[:1].upper() + purpose[1:]
+
+
+def _yaml_text(value: Mapping[str, Any]) -> str:
+    stream = io.StringIO()
+    yaml = YAML()
+    yaml.default_flow_style = False
+    yaml.Representer = _ParamsRepresenter
+    yaml.dump(value, stream)
+    return stream.getvalue()
+
+
+class _ParamsRepresenter(RoundTripRepresenter):
+    """Writes small floats as people write learning rates; YAML 1.1 and 1.2 read them alike."""
+
+    def represent_float(self, data: float) -> ScalarNode:
+        if data == 0 or abs(data) >= SMALL:
+            return super().represent_float(data)
+        mantissa, exponent = _shortest(data)
+        text = f"{mantissa}e{exponent}"
+        return self.represent_scalar("tag:yaml.org,2002:float", text)
+
+
+_ParamsRepresenter.add_representer(float, _ParamsRepresenter.represent_float)
+
+
+def _shortest(data: float) -> tuple[str, int]:
+    """Return mantissa (with a point) and exponent of the shortest text equal to `data`."""
+    digits = next(n for n in range(18) if float(f"{data:.{n}e}") == data)
+    mantissa, exponent = f"{data:.{max(digits, 1)}e}".split("e")
+    return mantissa, int(exponent)

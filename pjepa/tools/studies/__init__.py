@@ -1,0 +1,1 @@
+"""Studies of what an encoder relies on."""

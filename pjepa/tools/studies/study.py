@@ -1,0 +1,182 @@
+"""What an encoder's context is worth at test time: the release's three studies, for any data.
+
+| study    | what the encoder is given                                            |
+|----------|----------------------------------------------------------------------|
+| budget   | k blocks before each block instead of the whole past, where they were |
+| order    | a take whose segments were shuffled                                  |
+| transfer | takes of another data set                                            |
+
+Probes stay as they were fitted, on ordinary features of their own data set. So a loss shows what
+encoder and probe together had relied on, not what could have been learned from less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from pjepa.core.section import read_section
+from pjepa.core.tables import Classes, read_classes, read_takes
+from pjepa.encoder.encoder import ProcedureEncoder
+from pjepa.features.config import FeaturesConfig
+from pjepa.features.encoded import encoded
+from pjepa.metrics.bootstrap import Interval, Statistics, difference_intervals, intervals
+from pjepa.probes.base.probe import Probe, probe_segments
+from pjepa.probes.base.registry import load_probe
+from pjepa.probes.base.roles import take_roles
+from pjepa.probes.base.scoring import Targets, score_probe
+from pjepa.streams.schema import StreamInfo
+from pjepa.streams.store import StreamReader, Take, read_labels
+from pjepa.tools import paths
+from pjepa.tools.studies.context import budgeted, shuffled
+from pjepa.ui.errors import InputError
+
+Represent = Callable[[Take], np.ndarray]
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Studied:
+    """The reported takes of a data set, with labels as the probe's classes."""
+
+    reader: StreamReader
+    targets: Targets
+    unknown: float  # share of their labelled tokens whose class the probe does not know
+
+    def statistics(self, probe: Probe, represent: Represent, dtype: str) -> Statistics:
+        """Return the statistics of every reported take; features are rounded as stored ones."""
+        return score_probe(probe, _Tokens(self.reader, represent, dtype), self.targets).statistics
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    reader: StreamReader
+    represent: Represent
+    dtype: str
+
+    def features(self, take: str) -> np.ndarray:
+        found = self.represent(self.reader.read(take))
+        return found.astype(self.dtype).astype(np.float32)
+
+    def segments(self, take: str) -> np.ndarray:
+        return probe_segments(self.reader.read_layout(take).segment)
+
+
+def studied_takes(project: Path, classes: Classes) -> Studied:
+    """Return the reported takes of a project; classes are matched by their names.
+
+    Tokens of a class that the probe does not know are left out of every score.
+    """
+    theirs = read_classes(project / paths.CLASSES)
+    labels = read_labels(project / paths.LABELS)
+    roles = take_roles(read_takes(project / paths.TAKES_TABLE), labels)
+    known = {name: number for number, name in enumerate(classes.names)}
+    table = np.array([*(known.get(name, -1) for name in theirs.names), -1], np.int32)
+    renamed = {take: table[labels[take]] for take in roles.reported}  # -1 stays -1
+    before = sum(int((labels[take] >= 0).sum()) for take in roles.reported)
+    after = sum(int((part >= 0).sum()) for part in renamed.values())
+    if not after:
+        raise InputError(
+            f"{project / paths.CLASSES}: no class of the reported takes is one of the probe's; "
+            f"expected some of {', '.join(classes.names)}"
+        )
+    targets = Targets(renamed, roles, len(classes.names), classes.background)
+    return Studied(StreamReader(project / paths.STREAM), targets, 1 - after / before)
+
+
+def check_same_tokens(ours: StreamInfo, theirs: StreamInfo) -> None:
+    """Raise unless two streams hold tokens of one kind."""
+    for what, mine, other in (
+        ("channels", ours.width, theirs.width),
+        ("tokens a second", ours.fps, theirs.fps),
+        ("pooler", ours.pooler and ours.pooler.sha256, theirs.pooler and theirs.pooler.sha256),
+    ):
+        if mine != other:
+            raise InputError(
+                f"{what}: {mine} here, {other} there; an encoder transfers between data sets "
+                "whose tokens one pooler made (pooler.kind=mean trains none)"
+            )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: scores in percent, and their change from the first of its kind."""
+
+    representation: str
+    context: str
+    scores: Mapping[str, Interval]
+    change: Mapping[str, Interval] | None = None
+
+    def text(self, metrics: Sequence[str]) -> list[str]:
+        """Return the cells of a printed line; acc has the interval of its change."""
+        values = [f"{self.scores[name].mean:.1f}" for name in metrics]
+        return [self.representation, self.context, *values, _change(self.change)]
+
+
+def _change(change: Mapping[str, Interval] | None) -> str:
+    if change is None:
+        return ""
+    acc = change["acc"]
+    return f"{acc.mean:+.1f}" + (f" [{acc.low:+.1f}, {acc.high:+.1f}]" if acc.holds else "")
+
+
+def studied_project(
+    project: Path, probe: str, past: Sequence[int], shuffles: int
+) -> tuple[Studied, list[Row]]:
+    """Return the rows of this project's models on the reported takes of a project."""
+    cells = {name: paths.cell(probe, name) / "model" for name in ("raw", "pjepa")}
+    if not cells["pjepa"].is_dir():
+        raise InputError(
+            f"{cells['pjepa']}: no fitted probe; add {probe} to cells.probes and run `dvc repro`"
+        )
+    takes = studied_takes(project, read_classes(cells["pjepa"] / "classes.json"))
+    check_same_tokens(StreamReader(paths.STREAM).info, takes.reader.info)
+    config = read_section(FeaturesConfig, "features")
+    encoder = ProcedureEncoder.from_pretrained(paths.ENCODER, config.device)
+    rows = []
+    if cells["raw"].is_dir():
+        rows.append(raw_row(takes, load_probe(cells["raw"]), takes.reader.dtype))
+    head = load_probe(cells["pjepa"])
+    return takes, rows + pjepa_rows(takes, head, encoder, config.dtype, past, shuffles)
+
+
+def raw_row(takes: Studied, probe: Probe, dtype: str) -> Row:
+    """Return the scores of the tokens as they are."""
+    found = takes.statistics(probe, lambda take: take.features, dtype)
+    return Row("raw", "none", _intervals(takes, [found]))
+
+
+def pjepa_rows(
+    takes: Studied,
+    probe: Probe,
+    encoder: ProcedureEncoder,
+    dtype: str,
+    past: Sequence[int],
+    shuffles: int,
+) -> list[Row]:
+    """Return the scores with the whole past, with budgets, and with the order shuffled."""
+
+    def scored(represent: Callable[..., np.ndarray], **options: int) -> Statistics:
+        return takes.statistics(probe, partial(represent, encoder, **options), dtype)
+
+    whole = scored(encoded)
+    cases = {f"{blocks} past blocks": [scored(budgeted, past=blocks)] for blocks in past}
+    if shuffles:
+        draws = [scored(shuffled, seed=seed) for seed in range(shuffles)]
+        cases["whole past, segments shuffled"] = draws
+    groups = takes.targets.roles.groups
+    changes = {
+        name: difference_intervals(found, whole, groups, RESAMPLES, 0)
+        for name, found in cases.items()
+    }
+    return [Row("pjepa", "whole past", _intervals(takes, [whole]))] + [
+        Row("pjepa", name, _intervals(takes, found), changes[name]) for name, found in cases.items()
+    ]
+
+
+def _intervals(takes: Studied, draws: Sequence[Statistics]) -> dict[str, Interval]:
+    return intervals(draws, takes.targets.roles.groups, RESAMPLES, 0)

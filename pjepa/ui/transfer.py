@@ -1,0 +1,94 @@
+"""Copies to a device that the host does not wait for, beside what it computes.
+
+CUDA copies by itself only from page-locked memory; from any other the host waits until it is done.
+torch keeps such memory until the copy has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+Item = TypeVar("Item")
+
+
+def host_buffer(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return empty host memory that `device` can copy from by itself."""
+    return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")
+
+
+def pinned(x: Tensor, device: torch.device) -> Tensor:
+    """Return a host tensor in memory that `device` can copy from by itself."""
+    return x.pin_memory() if device.type == "cuda" and not x.is_cuda else x
+
+
+def sent(x: Tensor, device: torch.device | str) -> Tensor:
+    """Return the tensor on a device; the copy may still be under way."""
+    there = torch.device(device)
+    if x.device.type != "cpu" or there.type == "cpu":
+        return x.to(there)
+    return pinned(x, there).to(there, non_blocking=True)
+
+
+@dataclass(frozen=True)
+class Handed(Generic[Item]):
+    """An item made in a lane, and the event after which its tensors are there."""
+
+    item: Item
+    made: Any
+
+
+class Lane:
+    """A stream of the device for another thread: its copies run while the main one computes.
+
+    Where the device has no streams, items pass through.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.module: Any = torch.get_device_module(device)
+        plain = device.type == "cpu" or not hasattr(self.module, "Stream")
+        self.stream = None if plain else self.module.Stream(device)
+
+    def made(self, items: Iterable[Item]) -> Iterator[Handed[Item]]:
+        """Make the items in this lane, one by one; for the other thread."""
+        left = iter(items)
+        while True:
+            with self._entered():
+                item = next(left, None)
+                event = None if self.stream is None else self.stream.record_event()
+            if item is None:
+                return
+            yield Handed(item, event)
+
+    def taken(self, handed: Handed[Item]) -> Item:
+        """Return the item for what follows; the device waits for it, the host does not.
+
+        Its memory belongs to the lane, which must not use it again before this stream is done.
+        """
+        if handed.made is not None:
+            present = self.module.current_stream()
+            present.wait_event(handed.made)
+            for x in _tensors(handed.item):
+                if x.is_cuda:
+                    x.record_stream(present)
+        return handed.item
+
+    def _entered(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.stream is None else self.module.stream(self.stream)
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    """Yield all tensors in nested tuples, lists and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _tensors(part)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _tensors(getattr(value, field.name))

@@ -1,0 +1,58 @@
+"""Hashes beside files: damage is found before a file is used, and the file before is kept."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from pjepa.core.digests import damaged_files, intact, newest_intact, seal, sealed_file
+from tests.core.flip import flip
+
+
+def write(path: Path, text: str, keep_before: bool = False) -> None:
+    with sealed_file(path, keep_before) as partial:
+        partial.write_text(text)
+
+
+def test_a_flipped_bit_and_a_cut_file_are_found(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("good", "flipped", "cut")]
+    for path in paths:
+        write(path, "features")
+    flip(paths[1])
+    paths[2].write_text("feat")
+    assert damaged_files(paths, 2) == paths[1:]
+
+
+def test_the_state_before_is_used_when_the_last_one_is_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "state.pt"
+    for text in ("one", "two", "three"):
+        write(path, text, keep_before=True)
+    assert newest_intact(path) == path
+    flip(path)
+    found = newest_intact(path)
+    assert found is not None
+    assert found.read_text() == "two"
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert "damaged" in said[0]
+    assert (tmp_path / "state.pt.damaged").exists()
+
+
+def test_a_kill_between_hash_and_rename_leaves_a_good_file(tmp_path: Path) -> None:
+    path = tmp_path / "state.pt"
+    write(path, "one")
+    seal(path, hashlib.sha256(b"two").hexdigest())
+    assert path.read_text() == "one"
+    assert intact(path)
+
+
+def test_a_file_from_before_hashes_is_taken_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "old"
+    path.write_text("x")
+    assert intact(path)
+    flip(path)
+    assert not intact(path)

@@ -1,0 +1,100 @@
+"""The arithmetic of extraction against counted operations and real files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from pjepa.patches.backbone import BackboneFacts, backbone_facts
+from pjepa.patches.checkpoint import empty_encoder, named_variant
+from pjepa.patches.config import PatchesConfig
+from pjepa.patches.cost import (
+    PEAK_TFLOPS,
+    bytes_per_hour,
+    gpu_hours,
+    sizes_alone,
+    stored_bytes,
+    video_hours_per_gpu_hour,
+    window_flops,
+)
+from pjepa.patches.plan import Plan, decoding_share
+from tests.video.films import write_film
+
+NAMES = ["base", "large", "giant", "gigantic"]
+
+
+def case(name: str, frames: int = 64, crop: int = 384, grid: int = 0) -> tuple[
+    PatchesConfig, BackboneFacts
+]:  # fmt: skip
+    config = PatchesConfig(
+        backbone=name, checkpoint="official", frames_per_window=frames, crop=crop, grid=grid
+    )
+    return config, sizes_alone(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "frames", "teraflops"),
+    [
+        ("base", 16, 1.6), ("base", 64, 15.7), ("large", 16, 4.9), ("large", 64, 44.6),
+        ("giant", 16, 14.1), ("giant", 64, 113.8), ("gigantic", 2, 2.23), ("gigantic", 64, 176.5),
+    ],
+)  # fmt: skip
+def test_work_of_the_released_variants(name: str, frames: int, teraflops: float) -> None:
+    found = window_flops(*case(f"vjepa2_1_vit_{name}_384", frames))
+    assert found / 1e12 == pytest.approx(teraflops, rel=0.03)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NAMES)
+def test_formula_equals_counted_operations(name: str) -> None:
+    config, facts = case(f"vjepa2_1_vit_{name}_384", 4, 96)
+    encoder = empty_encoder(named_variant(config.backbone)).requires_grad_(False)
+    with FlopCounterMode(display=False) as counter:
+        encoder(torch.empty(1, 3, 4, 96, 96, device="meta"))
+    assert window_flops(config, facts) == counter.get_total_flops()
+
+
+def test_timm_work_is_counted() -> None:
+    config = PatchesConfig(
+        backbone="timm:resnet50", checkpoint="random", fps=4.0, frames_per_window=2
+    )
+    flops = window_flops(config, backbone_facts(config))
+    assert flops / 2 == pytest.approx(8.2e9, rel=0.02)  # 4.1 billion multiply-adds a frame
+
+
+def test_bytes_are_those_of_the_array() -> None:
+    config, facts = case("vjepa2_1_vit_giant_384", grid=2)
+    assert stored_bytes(10, config, facts) == np.zeros((10, 4, 1408), np.float16).nbytes
+    config, facts = case("vjepa2_1_vit_giant_384")
+    assert bytes_per_hour(config, facts) == 3600 * 4 * 576 * 1408 * 2
+
+
+def test_hours_follow_from_the_work() -> None:
+    assert gpu_hours(312e12 * 0.3 * 3600) == pytest.approx(1.0)
+    config, facts = case("vjepa2_1_vit_giant_384")  # 8 fps, 64 frames: 450 windows an hour
+    per_hour = video_hours_per_gpu_hour(config, facts, "H100")
+    assert per_hour == pytest.approx(989e12 * 0.3 * 3600 / (450 * 113.8e12), rel=0.03)
+
+
+def test_nothing_is_read_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    window_flops(*case("vjepa2_1_vit_base_384"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_plan_says_what_is_the_limit() -> None:
+    """One A100 hour of work: an hour of decoding is slower than an A100, faster than an L4."""
+    plan = Plan(takes=1, hours=1, tokens=1, windows=1, flops=312e12 * 0.3 * 3600, stored=1.0)
+    shown = [dict(plan.rows(1.0, hours))["limited by"] for hours in (0.1, 1.5, 9.0)]
+    assert shown[:2] == ["encoding", "decoding with A100, H100"]
+    assert all(gpu in shown[2] for gpu in PEAK_TFLOPS)
+    assert "limited by" not in dict(plan.rows(1.0))
+
+
+def test_decoding_is_measured_on_a_video(tmp_path: Path) -> None:
+    config = PatchesConfig(
+        backbone="vjepa2_1_vit_tiny", checkpoint="random", frames_per_window=8, crop=32
+    )
+    assert decoding_share(write_film(tmp_path / "x.mp4", 0, 100), config) > 0

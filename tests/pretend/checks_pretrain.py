@@ -1,0 +1,100 @@
+"""Pretraining on the pretend device: whole runs, and how often the host waits."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.pretend.device import NAME, counted, install
+
+install()
+
+from pjepa.encoder.encoder import ProcedureEncoder  # noqa: E402
+from pjepa.nn import saver  # noqa: E402
+from pjepa.pretrain import feed  # noqa: E402
+from pjepa.pretrain.config import PjepaConfig  # noqa: E402
+from pjepa.pretrain.data import TrainingTake  # noqa: E402
+from pjepa.pretrain.loop import pretrain  # noqa: E402
+from pjepa.ui import progress  # noqa: E402
+from pjepa.ui.errors import InputError  # noqa: E402
+
+NORM = "causal_center"
+EPOCH_END = 6  # readings at the end of an epoch
+
+
+def training_takes(count=6, d_in=8):
+    rng = np.random.default_rng(0)
+    made = []
+    for number in range(count):
+        tokens = int(rng.integers(20, 40))
+        segment = np.unique(np.sort(rng.integers(0, 6, tokens)), return_inverse=True)[1]
+        features = (rng.normal(size=(tokens, d_in)) + rng.normal(size=d_in)).astype(np.float16)
+        made.append(TrainingTake(number, f"take-{number}", features, segment.astype(np.int64)))
+    return made
+
+
+def small(**changes):
+    settings: dict[str, Any] = {
+        "width": 16, "heads": 2, "predictor_heads": 2, "depth": 1, "predictor_depth": 1,
+        "epochs": 2, "lr": 1e-3, "batch_tokens": 60, "accumulate": 2, "snapshot_every": 1,
+        "block": 8, "device": NAME,
+    }  # fmt: skip
+    return PjepaConfig(**settings | changes)
+
+
+def trained(config, folder):
+    log = []
+    pretrain(training_takes(), config, folder / "work", folder / "out", log.append)
+    return log
+
+
+CASES = [
+    {"input_norm": "none", "attention": "bidirectional"},
+    {"input_norm": "standardize", "attention": "block_causal", "segments": "fixed"},
+    {"input_norm": "take_center", "attention": "token_causal", "checkpoint_activations": True},
+    {"input_norm": "causal_center", "attention": "clip_causal", "neighbours": (-1, 1)},
+    {"input_norm": "causal_center", "segments": "found", "found_tokens": 4, "found_max": 9},
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
+def test_a_run_gives_what_the_cpu_gives(case, tmp_path):
+    there = trained(small(**case), tmp_path / NAME)
+    here = trained(small(**case, device="cpu"), tmp_path / "cpu")
+    for entry, expected in zip(there, here, strict=True):
+        assert entry == pytest.approx(expected, rel=1e-3)
+    ProcedureEncoder.from_pretrained(tmp_path / NAME / "out" / "00002", NAME)
+
+
+@pytest.mark.parametrize("free", [0, 1 << 40], ids=["sent", "kept"])
+@pytest.mark.parametrize("takes", [6, 16])
+def test_a_step_waits_for_nothing(free, takes, monkeypatch, tmp_path):
+    """Whatever the number of takes and passes; an epoch's end and a saved state are waited for."""
+    monkeypatch.setattr(feed, "free_bytes", lambda device: free)
+    monkeypatch.setattr(saver.Saver, "is_due", lambda own: False)
+    monkeypatch.setattr(progress, "PLAIN_SECONDS", 1e9)
+    made = training_takes(takes)
+
+    def waits(epochs):
+        config = small(
+            epochs=epochs, neighbours=(-1, 1), accumulate=3, snapshot_every=99, input_norm=NORM
+        )
+        with counted() as found:
+            folder = tmp_path / str(epochs)
+            pretrain(made, config, folder / "work", folder / "out", [].append)
+        return found
+
+    short, long = waits(1), waits(2)
+    added = long.found - short.found
+    assert sum(n for (kind, _), n in added.items() if kind == "upload") == 0, long.table()
+    syncs = {line: n for (kind, line), n in added.items() if kind == "sync"}
+    assert sum(syncs.values()) <= EPOCH_END, syncs
+
+
+def test_a_bad_step_is_noticed_before_anything_is_kept(tmp_path):
+    takes = training_takes()
+    takes[3].features[2] = np.inf
+    with pytest.raises(InputError, match="the last good state is kept"):
+        pretrain(takes, small(input_norm="none"), tmp_path / "work", tmp_path / "out", [].append)
+    assert not list(tmp_path.rglob("*.pt"))
+    assert not (tmp_path / "out").exists()

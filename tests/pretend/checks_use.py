@@ -1,0 +1,112 @@
+"""What a trained encoder is used for, on the pretend device: probes, features, streams."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.pretend.device import NAME, counted, install
+
+install()
+
+
+from pjepa.encoder.config import EncoderConfig  # noqa: E402
+from pjepa.encoder.encoder import ProcedureEncoder  # noqa: E402
+from pjepa.encoder.stream import EncoderStream  # noqa: E402
+from pjepa.probes.base.config import ProbeCommonConfig  # noqa: E402
+from pjepa.probes.base.scoring import LabelledTake  # noqa: E402
+from pjepa.probes.base.trained import Fitting  # noqa: E402
+from pjepa.probes.linear.config import LinearConfig, PaperFitConfig  # noqa: E402
+from pjepa.probes.linear.probe import LinearProbe, fit_converged, fit_paper  # noqa: E402
+from pjepa.probes.shared import together  # noqa: E402
+from pjepa.probes.shared.cell.prefixes import streamed  # noqa: E402
+from pjepa.tools import selftest  # noqa: E402
+from tests.probes.kinds import KINDS, new_probe  # noqa: E402
+from tests.probes.test_training import CLASSES, SMALL, TASK, takes  # noqa: E402
+
+CAUSAL = {"input_norm": "causal_center", "style_rank": 3}
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_trained_probes_fit_predict_and_save(kind, tmp_path):
+    config = SMALL[kind].model_copy(update={"epochs": 1})
+    common = ProbeCommonConfig(threads=1, input_norm="standardize", device=NAME)
+    fit = Fitting(KINDS[kind], config, TASK, common).on(takes(2), takes(1, 1))
+    probe = fit(0, tmp_path / "state.pt", lambda *_: None)
+    take = takes(1, 2)[0]
+    found = probe.predict(take.features, take.segments)
+    probe.save(tmp_path / "probe")
+    again = KINDS[kind].load(tmp_path / "probe").predict(take.features, take.segments)
+    np.testing.assert_allclose(found, again, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["ltcontext", "fact"])
+def test_prefixes_of_a_take_are_predicted_together(kind, monkeypatch):
+    """By probes that have to see a take's prefixes one by one; few at a time here."""
+    monkeypatch.setattr(together, "TOGETHER", 60)
+    take = takes(1, 2)[0]
+    ends = np.arange(4, len(take.features) + 4, 4).clip(max=len(take.features))
+    found = []
+    for place in ("cpu", NAME):
+        torch.manual_seed(0)
+        probe = new_probe(kind, SMALL[kind], TASK, 0)
+        probe.module.to(place)
+        probe = replace(probe, mean=probe.mean.to(place), std=probe.std.to(place))
+        calls = []
+        probe.module.model.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+        found.append(streamed(probe, take.features, take.segments, ends))
+    assert len(calls) < len(ends)
+    np.testing.assert_allclose(found[1], found[0], atol=1e-5)
+
+
+def test_the_linear_probe_is_fitted_there_and_is_the_same(tmp_path):
+    examples = [LabelledTake(t.features.astype(np.float32), t.labels) for t in takes(4)]
+    config = LinearConfig(l2=(1e-1, 1e-2), paper=PaperFitConfig(epochs=2))
+    for fit in (
+        lambda device: fit_converged(examples[:3], examples[3:], CLASSES, config, device),
+        lambda device: fit_paper(examples, CLASSES, config.paper, 0, device),
+    ):
+        here, there = fit("cpu"), fit(NAME)
+        assert there.weight.device.type == NAME
+        np.testing.assert_allclose(
+            there.predict(examples[0].features), here.predict(examples[0].features), atol=1e-5
+        )
+        there.save(tmp_path)
+        assert LinearProbe.load(tmp_path).weight.device.type == "cpu"
+
+
+@pytest.mark.parametrize("kind", [CAUSAL, {"segments": "found", "attention": "clip_causal"}])
+def test_a_stream_waits_once_per_segment_at_most(kind, tmp_path):
+    settings = {"d_in": 6, "width": 16, "depth": 2, "heads": 2, "attention": "clip_causal"} | kind
+    encoder = ProcedureEncoder(EncoderConfig(**settings)).eval()
+    segments = [np.random.default_rng(n).normal(size=(5, 6)).astype(np.float32) for n in range(4)]
+    expected = [part.numpy() for part in map(encoder.stream().push, segments)]
+    encoder.to(NAME)
+    stream, found = encoder.stream(), []
+    with counted() as waits:
+        for segment in segments[:2]:
+            found.append(stream.push(segment))
+    assert waits.count("sync") <= 2, waits.table()
+    assert waits.count("upload") == 0, waits.table()
+    stream.save(tmp_path)
+    stream = EncoderStream.load(encoder, tmp_path)
+    found += map(stream.push, segments[2:])
+    for ours, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours.cpu().numpy(), wanted, atol=1e-5)
+
+
+def test_encoding_waits_for_nothing_inside():
+    settings = {"d_in": 6, "width": 16, "depth": 2, "heads": 2, "attention": "clip_causal"} | CAUSAL
+    encoder = ProcedureEncoder(EncoderConfig(**settings)).eval().to(NAME)
+    tokens = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+    with counted() as waits:
+        encoder.encode(tokens, [10, 20, 10])
+    assert waits.count("sync") == 0, waits.table()
+
+
+def test_selftest_runs_the_real_paths(monkeypatch):
+    monkeypatch.setattr(selftest, "_bf16_cosine", lambda device: None)  # no autocast here
+    report = selftest.run_selftest(NAME, width=32, heads=2, tokens=90)
+    assert report["ok"], report
+    assert report["attention"]["way"] == "flex"

@@ -1,0 +1,30 @@
+import numpy as np
+import pytest
+
+from pjepa.pretrain.config import PjepaConfig
+from pjepa.pretrain.data import TrainingTake
+
+
+@pytest.fixture
+def takes():
+    """Six small takes with a per-take style, segments of about five tokens."""
+    rng = np.random.default_rng(0)
+    made = []
+    for number in range(6):
+        count = int(rng.integers(20, 40))
+        segment = np.sort(rng.integers(0, 6, count))
+        _, segment = np.unique(segment, return_inverse=True)
+        features = (rng.normal(size=(count, 8)) + 3 * rng.normal(size=8)).astype(np.float16)
+        segment = segment.astype(np.int64)
+        made.append(TrainingTake(number, f"take-{number}", features, segment))
+    return made
+
+
+@pytest.fixture(params=[None, (-2, -1, 1, 2)], ids=["eq2", "neighbours"])
+def config(request):
+    """A small model, with Eq. 2 alone and with the neighbour term."""
+    return PjepaConfig(
+        width=16, heads=2, predictor_heads=2, depth=1, predictor_depth=1, epochs=6, lr=1e-3,
+        ema=0.9, milestones=(4,), batch_tokens=60, snapshot_every=3, threads=1, warmup_steps=3,
+        neighbours=request.param,
+    )  # fmt: skip

@@ -1,0 +1,239 @@
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pjepa.forecast.heads import HEADS
+from pjepa.nn.saver import Saver
+from pjepa.nn.schedule import learning_rate
+from pjepa.pretrain.data import epoch_steps, pack
+from pjepa.pretrain.distributed import balanced_parts
+from pjepa.pretrain.feed import feed
+from pjepa.pretrain.loop import Trainer, pretrain
+from pjepa.pretrain.monitors import collapse_warning, effective_rank, target_std
+from pjepa.pretrain.objective import Counts
+from pjepa.pretrain.setup import measure_statistics, new_model, optimizer_for
+from pjepa.pretrain.team import Team
+from pjepa.ui.errors import InputError
+from tests.core.flip import flip
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing after it runs."""
+
+
+def files(folder):
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def changed(config, **changes):
+    return config.model_copy(update=changes)
+
+
+def first_batch(takes, config):
+    return next(feed(takes, config, Team(), 0, 0))[0][0]
+
+
+@pytest.mark.parametrize("after", [1, 4, 7, 11])
+def test_killed_after_any_step_it_ends_in_the_same_bytes(
+    takes, config, tmp_path, monkeypatch, after
+):
+    monkeypatch.setattr(Saver, "is_due", lambda saver: True)
+    config = changed(config, dropout=0.1, accumulate=2, batch_tokens=40)
+    straight: list[dict[str, float]] = []
+    pretrain(takes, config, tmp_path / "a", tmp_path / "a-out", straight.append)
+    steps = 0
+    whole_step = Trainer.step
+
+    def step_and_die(*arguments):
+        nonlocal steps
+        steps += 1
+        if steps > after:
+            raise Killed
+        return whole_step(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", step_and_die)
+        with pytest.raises(Killed):
+            pretrain(takes, config, tmp_path / "b", tmp_path / "b-out", [].append)
+    resumed: list[dict[str, float]] = []
+    pretrain(takes, config, tmp_path / "b", tmp_path / "b-out", resumed.append)
+    assert resumed == straight
+    assert files(tmp_path / "a-out") == files(tmp_path / "b-out")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["flipped", "cut", "both", "snapshot"])
+def test_a_damaged_state_is_put_aside_and_the_bytes_are_the_same(
+    takes, config, tmp_path, monkeypatch, capsys, damage
+):
+    monkeypatch.setattr(Saver, "is_due", lambda saver: True)
+    config = changed(config, batch_tokens=40, snapshot_every=1)
+    pretrain(takes, config, tmp_path / "a", tmp_path / "a-out", [].append)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")  # a work folder as if its run had been killed
+    state = tmp_path / "b" / "state.pt"
+    if damage == "snapshot":
+        flip(tmp_path / "b" / "snapshots" / "00001" / "model.safetensors", -1)
+    elif damage == "cut":
+        state.write_bytes(state.read_bytes()[:1000])
+    else:
+        flip(state, len(state.read_bytes()) // 2)
+    if damage == "both":
+        flip(state.with_name("state.pt.before"), 100)
+    capsys.readouterr()
+    pretrain(takes, config, tmp_path / "b", tmp_path / "b-out", [].append)
+    lines = capsys.readouterr().err.splitlines()
+    said = [line for line in lines if "is damaged" in line or "or damaged" in line]
+    assert len(said) == (2 if damage == "both" else 1)
+    assert files(tmp_path / "a-out") == files(tmp_path / "b-out")
+
+
+def test_training_lowers_the_loss_and_leaves_snapshots(takes, config, tmp_path):
+    log: list[dict[str, float]] = []
+    config = config.model_copy(update={"epochs": 30, "milestones": (25,), "snapshot_every": 10})
+    pretrain(takes, config, tmp_path / "work", tmp_path / "out", log.append)
+    assert log[-1]["loss"] < 0.8 * log[0]["loss"]
+    assert all(("neighbour_loss" in entry) == bool(config.neighbours) for entry in log)
+    assert log[-1].get("neighbour_loss", 0.0) <= log[0].get("neighbour_loss", 0.0)
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["00010", "00020", "00030"]
+    assert log[5]["lr"] == config.lr
+    assert log[-1]["lr"] == pytest.approx(config.lr * config.gamma)
+
+
+def test_no_gradient_reaches_the_teacher_and_it_follows_the_student(takes, config):
+    model = new_model(config, takes)
+    before = [p.clone() for p in model.teacher.parameters()]
+    trainer = Trainer(model, optimizer_for(model, config), config)
+    trainer.step([first_batch(takes, config)], 1e-2, 0)
+    assert all(p.grad is None for p in model.teacher.parameters())
+    for old, slow, fast in zip(
+        before, model.teacher.parameters(), model.student.parameters(), strict=True
+    ):
+        torch.testing.assert_close(slow, 0.9 * old + 0.1 * fast, atol=1e-6, rtol=1e-5)
+
+
+def test_the_student_never_sees_a_target(takes, config):
+    for norm in ("none", "standardize", "take_center", "causal_center"):
+        model = new_model(changed(config, input_norm=norm), takes)
+        measure_statistics(model.student, takes)
+        batch = first_batch(takes, config)
+        before = model.predictions(batch, model.context(batch))
+        batch.features[batch.target] = torch.randn(int(batch.target.sum()), 8) * 100
+        assert torch.equal(before, model.predictions(batch, model.context(batch)))
+
+
+def weights_after_a_step(takes, config, batches):
+    model = new_model(config, takes)
+    trainer = Trainer(model, optimizer_for(model, config), config)
+    step = trainer.step(batches, 1e-2, 0)
+    return float(step.losses[0]) / step.counts.targets, torch.cat(
+        [p.detach().flatten() for p in model.parameters()]
+    )
+
+
+def test_accumulation_is_one_large_batch(takes, config):
+    whole = changed(config, batch_tokens=10_000)
+    parts = changed(config, batch_takes=1, batch_tokens=10_000, accumulate=len(takes))
+    (views,) = epoch_steps(takes, 0, whole)
+    assert [views] == epoch_steps(takes, 0, parts)
+    one = weights_after_a_step(takes, whole, [pack(views, 0, whole, 8)])
+    many = weights_after_a_step(takes, parts, [pack([v], 0, parts, 8) for v in views])
+    assert one[0] == pytest.approx(many[0], rel=1e-5)
+    torch.testing.assert_close(one[1], many[1], atol=1e-4, rtol=0)
+
+
+def test_recomputed_activations_give_the_same_step(takes, config):
+    batch = first_batch(takes, config)
+    kept = weights_after_a_step(takes, config, [batch])
+    recomputed = weights_after_a_step(takes, changed(config, checkpoint_activations=True), [batch])
+    assert kept[0] == recomputed[0]
+    assert torch.equal(kept[1], recomputed[1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_a_compiled_step_is_the_same_step(takes, config):
+    batch = first_batch(takes, config)
+    plain = weights_after_a_step(takes, config, [batch])
+    compiled = weights_after_a_step(takes, changed(config, compile=True), [batch])
+    assert plain[0] == pytest.approx(compiled[0], rel=1e-5)
+    torch.testing.assert_close(plain[1], compiled[1], atol=1e-4, rtol=0)
+
+
+def test_an_empty_batch_moves_nothing(takes, config):
+    model = new_model(config, takes)
+    terms = model(pack([], 0, config, 8), Counts(10, 10))
+    loss = terms.eq2 if terms.neighbour is None else terms.eq2 + terms.neighbour
+    loss.backward()
+    assert loss == 0
+    assert all(not p.grad.any() for p in model.trained_parameters())
+
+
+def test_decay_spares_what_is_not_a_matrix(takes, config):
+    model = new_model(config, takes)
+    decayed, spared = optimizer_for(model, changed(config, decay="matrices")).param_groups
+    assert all(p.ndim == 2 for p in decayed["params"])
+    assert any(p is model.predictor.mask_token for p in spared["params"])
+    assert spared["weight_decay"] == 0
+    count = len(decayed["params"]) + len(spared["params"])
+    assert count == len(model.trained_parameters())
+
+
+def test_a_ready_encoder_is_kept_as_it_is(takes, config, tmp_path):
+    trained = pretrain(takes, config, tmp_path / "a", tmp_path / "first", [].append)
+    again = changed(config, epochs=0, init_from=str(tmp_path / "first" / "00006"), width=32)
+    kept = pretrain(takes, again, tmp_path / "b", tmp_path / "second", [].append)
+    assert kept.student.config == trained.student.config
+    first = files(tmp_path / "first" / "00006")
+    first.pop(Path(HEADS), None)  # heads are not part of an encoder
+    assert files(tmp_path / "second" / "00000") == first
+    for slow, fast in zip(kept.teacher.parameters(), kept.student.parameters(), strict=True):
+        assert torch.equal(slow, fast)
+
+
+def test_a_ready_encoder_of_another_width_is_refused(takes, config, tmp_path):
+    pretrain(takes, config, tmp_path / "a", tmp_path / "first", [].append)
+    wide = [type(t)(t.number, t.take_id, np.tile(t.features, 2), t.segment) for t in takes]
+    again = changed(config, epochs=0, init_from=str(tmp_path / "first" / "00006"))
+    with pytest.raises(InputError, match="takes tokens of 8 channels, the stream has 16"):
+        pretrain(wide, again, tmp_path / "b", tmp_path / "second", [].append)
+
+
+def test_a_diverged_loss_stops_in_words_and_changes_nothing(takes, config):
+    model = new_model(config, takes)
+    with torch.no_grad():
+        model.student.norm.weight.fill_(float("nan"))
+    before = model.student.proj[1].weight.clone()
+    trainer = Trainer(model, optimizer_for(model, config), config)
+    with pytest.raises(InputError, match="not finite"):
+        trainer.step([first_batch(takes, config)], 1e-3, 0)
+    assert torch.equal(before, model.student.proj[1].weight)
+
+
+def test_parts_of_a_step_are_contiguous_and_balanced():
+    for lengths in ([5, 5, 5, 5], [100, 1, 1, 1], [7], [], [1, 1, 50, 1, 1, 40]):
+        parts = balanced_parts(lengths, 2)
+        assert [n for part in parts for n in lengths[part]] == lengths
+    assert balanced_parts([5, 5, 5, 5], 2) == [slice(0, 2), slice(2, 4)]
+    assert len(balanced_parts([7], 4)) == 4
+
+
+def test_schedule():
+    rates = [learning_rate(1.0, e, e, [2, 4], 0.1, 0) for e in range(6)]
+    np.testing.assert_allclose(rates, [1, 1, 0.1, 0.1, 0.01, 0.01])
+    assert learning_rate(1.0, 0, 0, [], 0.1, 4) == 0.25
+
+
+def test_monitors_tell_collapse():
+    flat = torch.ones(50, 8) + 1e-4 * torch.randn(50, 1)
+    assert collapse_warning(target_std(flat), effective_rank(flat))
+    spread = torch.randn(500, 8)
+    assert effective_rank(spread) > 7
+    for table in (spread * torch.logspace(0, -3, 8), torch.randn(9, 40)):
+        values = torch.linalg.svdvals((table - table.mean(0)).double())
+        share = values[values > 1e-9] / values.sum()
+        expected = float(torch.exp(-(share * share.log()).sum()))
+        assert effective_rank(table) == pytest.approx(expected, rel=1e-5)
+    assert collapse_warning(target_std(spread), effective_rank(spread)) is None

@@ -1,0 +1,130 @@
+"""The neighbour term is the sum of its docstring, and Eq. 2 does not know whether it is there."""
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch.nn import functional as F
+
+from pjepa.encoder.attention.layout import layout_of_segments
+from pjepa.encoder.config import EncoderConfig
+from pjepa.forecast.heads import HEADS, NeighbourHeads
+from pjepa.pretrain.config import PjepaConfig
+from pjepa.pretrain.objective import Batch, Counts, Jepa
+from pjepa.ui.errors import InputError
+
+CONFIG = EncoderConfig(
+    d_in=6, width=8, depth=1, heads=2, attention="clip_causal", input_norm="causal_center",
+    style_rank=2,
+)  # fmt: skip
+TAKES = [[3, 1, 4, 2], [5], [2, 2], [1, 6, 1, 1, 3]]  # segment lengths; one take has no neighbour
+
+
+def model_with(neighbours):
+    torch.manual_seed(0)
+    return Jepa(CONFIG, 1, 2, neighbours=neighbours)
+
+
+def random_batch(seed=0):
+    layout = layout_of_segments(TAKES)
+    rng = np.random.default_rng(seed)
+    count = sum(layout.take_lengths)
+    target = torch.from_numpy(rng.random(count) < 0.6)
+    return Batch(torch.from_numpy(rng.normal(size=(count, 6)).astype(np.float32)), target, layout)
+
+
+def slow_term(model, batch):
+    """Take by take, token by token, as the equation reads: (summed error, pairs)."""
+    z = iter(model.context(batch))
+    block = batch.layout.block("clip_causal", 1)
+    x = model.teacher.normalised(batch.features, batch.layout, block)
+    total, pairs, first = 0.0, 0, 0
+    for lengths in TAKES:
+        tokens = x[first : first + sum(lengths)]
+        means = [part.mean(dim=0) for part in torch.split(tokens, lengths)]
+        segment = [c for c, length in enumerate(lengths) for _ in range(length)]
+        for place, c in enumerate(segment):
+            if batch.target[first + place]:
+                continue
+            feature = next(z)
+            for k in model.heads.places:
+                if 0 <= c + k < len(lengths):
+                    told = model.heads(feature, k)
+                    total += float(F.smooth_l1_loss(told, means[c + k]).detach())
+                    pairs += 1
+        first += sum(lengths)
+    return total, pairs
+
+
+@pytest.mark.parametrize("places", [(-2, -1, 0, 1, 2), (1,), (-4, 3), (9,)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_term_is_its_equation(places, seed):
+    model, batch = model_with(places), random_batch(seed)
+    total, pairs = slow_term(model, batch)
+    assert model.counts(batch) == Counts(int(batch.target.sum()), pairs)
+    found = model.neighbour_error(batch, model.context(batch))
+    assert float(found.detach()) == pytest.approx(total, rel=1e-5)
+
+
+def test_eq2_is_the_same_with_and_without_the_term():
+    alone, both, batch = model_with(()), model_with((-1, 1)), random_batch()
+    assert {name.split(".")[0] for name in alone.state_dict()} == {
+        "student",
+        "teacher",
+        "predictor",
+    }
+    for name, weight in alone.state_dict().items():
+        assert torch.equal(weight, both.state_dict()[name])
+    plain = (alone.predictions(batch, alone.context(batch)) - alone.targets(batch)).abs().mean(1)
+    terms = alone(batch, alone.counts(batch))
+    assert terms.neighbour is None
+    assert torch.equal(terms.eq2, plain.sum() / int(batch.target.sum()))
+    assert torch.equal(terms.eq2, both(batch, both.counts(batch)).eq2)
+
+
+def test_targets_get_no_gradient_and_every_head_learns():
+    model, batch = model_with((-1, 1)), random_batch()
+    model(batch, model.counts(batch)).neighbour.backward()
+    assert all(p.grad is None for p in model.teacher.parameters())
+    assert all(p.grad is None for p in model.predictor.parameters())
+    assert all(p.grad.any() for p in model.heads.parameters())
+    assert model.student.proj[1].weight.grad.any()
+
+
+def test_bf16_is_near_full_precision():
+    model, batch = model_with((-1, 1)), random_batch()
+    counts = model.counts(batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = model(batch, counts).neighbour
+    assert rough.dtype == torch.float32
+    assert float(rough.detach()) == pytest.approx(
+        float(model(batch, counts).neighbour.detach()), rel=0.02
+    )
+
+
+def test_heads_come_back_from_disk(tmp_path):
+    heads = NeighbourHeads(8, 6, (2, -1))
+    heads.save(tmp_path)
+    assert (tmp_path / HEADS).exists()
+    again = NeighbourHeads.load(tmp_path)
+    assert again.places == (-1, 2)
+    z = torch.randn(3, 8)
+    for k in again.places:
+        assert torch.equal(heads(z, k), again(z, k))
+
+
+def test_missing_heads_are_one_line(tmp_path):
+    with pytest.raises(InputError, match=r"pretrain with pjepa\.neighbours"):
+        NeighbourHeads.load(tmp_path)
+
+
+def test_repeated_neighbours_are_refused():
+    with pytest.raises(ValidationError, match="must be different numbers"):
+        PjepaConfig(neighbours=(1, 1))
+
+
+def test_annotated_segments_are_not_smuggled_in():
+    free = {"attention": "block_causal", "positions": "1d"}
+    with pytest.raises(ValidationError, match="set segments to fixed or found"):
+        PjepaConfig(neighbours=(1,), **free)
+    assert PjepaConfig(neighbours=(1,), segments="fixed", **free).neighbours == (1,)

@@ -1,0 +1,18 @@
+"""The trained probes, untrained: what tests build by name."""
+
+from importlib import import_module
+from typing import Any
+
+from pjepa.cells.config import PROBES
+from pjepa.probes.base.temporal import Task, TrainedProbe
+from pjepa.probes.base.trained import TrainedKind
+
+KINDS: dict[str, TrainedKind] = {
+    name: import_module(f"pjepa.probes.{name}.kind").TRAINED_KIND
+    for name in PROBES
+    if name != "linear"
+}
+
+
+def new_probe(kind: str, config: Any, task: Task, seed: int) -> TrainedProbe:
+    return KINDS[kind].new(config, task, seed)

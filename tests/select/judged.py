@@ -1,0 +1,70 @@
+"""A stream, its labels and three snapshots, of which one is best by construction."""
+
+import numpy as np
+import torch
+
+from pjepa.core.tables import TAKES, Classes, write_classes, write_table
+from pjepa.encoder.config import EncoderConfig
+from pjepa.encoder.encoder import ProcedureEncoder
+from pjepa.streams.schema import StreamInfo
+from pjepa.streams.segments import token_offsets
+from pjepa.streams.store import StreamWriter, Take, read_labels, write_labels
+from pjepa.tools.paths import CLASSES, LABELS, SNAPSHOTS, STREAM, TAKES_TABLE
+
+KINDS = 4
+ROLES = ["train"] * 6 + ["holdout"] * 2 + ["val"] * 2 + ["test"] * 2
+TELLS = {"train": (1, 1), "holdout": (1, 0), "val": (0, 1), "test": (0, 0)}  # left, right half
+
+
+def write_snapshot(epoch, half):
+    """An encoder that passes on one half of the channels (0 left, 1 right), or nothing (None)."""
+    encoder = ProcedureEncoder(
+        EncoderConfig(d_in=2 * KINDS, width=8, depth=1, heads=2, attention="clip_causal")
+    )
+    for parameter in encoder.parameters():
+        torch.nn.init.zeros_(parameter)
+    if half is not None:
+        with torch.no_grad():  # no projection, blocks that add nothing: features = norm of input
+            encoder.norm.weight[half * KINDS : (half + 1) * KINDS] = 1
+    encoder.save_pretrained(SNAPSHOTS / f"{epoch:05d}")
+
+
+def write_world():
+    """Twelve takes. The left channels tell the label on the hold-out, the right ones on val."""
+    rng = np.random.default_rng(0)
+    rows, labels = [], []
+    with StreamWriter(STREAM, StreamInfo(source="test", fps=4.0, width=2 * KINDS)) as writer:
+        for number, role in enumerate(ROLES):
+            segment = np.repeat(np.arange(8), 5).astype(np.int32)
+            label = rng.integers(0, KINDS, 8)[segment]
+            halves = [tells * 4.0 * np.eye(KINDS)[label] for tells in TELLS[role]]
+            features = np.concatenate(halves, axis=1) + rng.normal(size=(40, 2 * KINDS))
+            times = np.arange(40) / 4
+            name = f"t{number}"
+            writer.write(Take(name, features, times, segment, token_offsets(segment)))
+            labels.append((name, times, label))
+            split = "train" if role == "holdout" else role
+            row = dict.fromkeys(TAKES.names, name) | {"split": split, "holdout": role == "holdout"}
+            rows.append(row)
+    write_table(TAKES_TABLE, rows, TAKES)
+    write_labels(LABELS, labels)
+    write_classes(CLASSES, Classes(tuple("abcd"), 0))
+    for epoch, half in ((20, 0), (40, 1), (100, None)):
+        write_snapshot(epoch, half)
+
+
+def relabelled(changed):
+    """labels.parquet with the labels of some takes drawn anew."""
+    rng = np.random.default_rng(1)
+    labels = read_labels(LABELS)
+    write_labels(
+        LABELS,
+        [
+            (take, np.arange(len(y)) / 4, rng.integers(0, KINDS, len(y)) if take in changed else y)
+            for take, y in labels.items()
+        ],
+    )
+
+
+def takes_of(role):
+    return {f"t{number}" for number, name in enumerate(ROLES) if name == role}

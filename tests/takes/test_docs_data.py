@@ -1,0 +1,264 @@
+"""docs/data.md followed literally: the folders it draws, the params it gives, the rows it shows."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pjepa.live.formats import Labelled, Step, write_config, write_format
+from pjepa.takes.config import DataConfig
+from pjepa.takes.sources.archive_table import ARCHIVES
+from pjepa.takes.sources.registry import open_source
+from pjepa.tools.cli import app
+from pjepa.tools.params import check_params
+from tests.pipeline.in_process import merged, project, write_params
+from tests.takes.archives import write_archive
+from tests.takes.assembly import FRAMES, SEQUENCES, VIEW, row_of, write_annotations, write_lmdb
+from tests.takes.bundles import GTEA, write_bundle, write_egoprocel
+from tests.takes.own_videos import PLANS, write_own_videos, write_video
+from tests.takes.test_egoexo4d import Download
+
+TEXT = (Path(__file__).parents[2] / "docs/data.md").read_text()
+SECTION = re.compile(r"^### [^\n]*\(`(\w+)`\)\n(.*?)(?=^##)", re.M | re.S)
+BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.S)
+SECTIONS = {found[1]: BLOCK.findall(found[2]) for found in SECTION.finditer(TEXT)}
+OWN = TEXT.partition("## Your own videos")[2]
+ELSE = (" or ", "optional", "with input", "[downscaled")  # what may be there instead, or beside
+
+
+def downscaled(root: Path) -> None:
+    for file in sorted(Download(root).folder.glob("takes/*/frame_aligned_videos/*.mp4")):
+        (file.parent / "downscaled/448").mkdir(parents=True)
+        file.rename(file.parent / "downscaled/448" / file.name)
+
+
+def lmdb(root: Path, below: str = "db_TSM_features/") -> None:
+    write_annotations(root / "assembly101")
+    write_lmdb(root / "assembly101" / f"{below}{VIEW}")
+
+
+def arrays(root: Path) -> None:
+    write_annotations(root / "assembly101")
+    for number, name in enumerate(SEQUENCES):
+        file = root / "assembly101/TSM_features" / name / VIEW / "features.npy"
+        file.parent.mkdir(parents=True)
+        rows = np.stack([row_of(number, frame) for frame in range(FRAMES + 1)])
+        np.save(file, np.ascontiguousarray(rows.T))
+
+
+def recordings(root: Path, below: str) -> None:
+    write_annotations(root / "assembly101")
+    for name in SEQUENCES:
+        write_video(root / f"assembly101/{below}{name}/{VIEW}.mp4", ("cut", "stir", "wait"), 5.0)
+
+
+def salads(root: Path) -> None:
+    write_bundle(root / "50salads", [f"rgb-{k:02d}-{n}" for k in range(1, 7) for n in (1, 2)])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A folder as it is distributed; `line` is the one of the docs that it follows, if not all."""
+
+    source: str
+    write: Callable[[Path], object]
+    line: str = ""
+    change: dict[str, Any] = field(default_factory=dict)
+    params: int = 0  # which of the section's params
+
+
+LAYOUTS = {
+    "egoexo4d": Layout("egoexo4d", Download),
+    "egoexo4d downscaled": Layout("egoexo4d", downscaled, "egoexo4d/takes/<"),
+    "assembly101": Layout("assembly101", lmdb),
+    "assembly101 unpacked": Layout("assembly101", lambda root: lmdb(root, ""), "assembly101/db"),
+    "assembly101 arrays": Layout("assembly101", arrays, "assembly101/TSM"),
+    **{
+        f"assembly101 {below or 'own folder'}": Layout(
+            "assembly101", lambda root, below=below: recordings(root, below),  # type: ignore[misc]
+            "assembly101/[videos", params=1,
+        )
+        for below in ("videos/", "recordings/", "")
+    },
+    "egoprocel": Layout("egoprocel", lambda root: write_egoprocel(root / "egoprocel")),
+    "egoprocel annotations": Layout(
+        "egoprocel", lambda root: write_egoprocel(root / "egoprocel", annotations_fps=10.0),
+        "egoprocel/annotations",
+    ),
+    "mstcn": Layout("mstcn", lambda root: salads(root / "data")),
+    "mstcn without data/": Layout("mstcn", salads, "data/"),
+    "mstcn gtea": Layout(
+        "mstcn", lambda root: write_bundle(root / "data/gtea", GTEA), "data/",
+        {"data": {"mstcn": {"dataset": "gtea"}}},
+    ),
+}  # fmt: skip
+
+
+def alternatives(path: str) -> Iterator[str]:
+    """Globs of a path in the docs: {a,b} all of them, [a/|b/] any or nothing, <name> anything."""
+    path = re.sub(r"<\w+>", "*", path)
+    if found := re.search(r"\{([^}]*)\}|\[([^\]]*)\]", path):
+        parts = found[1].split(",") if found[1] is not None else ["", *found[2].split("|")]
+        for part in parts:
+            yield from alternatives(path[: found.start()] + part + path[found.end() :])
+        return
+    yield path
+
+
+def is_there(root: Path, path: str) -> bool:
+    found = [next(root.glob(glob.rstrip("/")), None) for glob in alternatives(path)]
+    return any(found) if "[" in path else all(found)
+
+
+def ends_well(*command: str) -> str:
+    done = CliRunner().invoke(app, list(command))
+    assert done.exit_code == 0, f"{' '.join(command)}\n{done.output}"
+    return done.output
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_docs_hold(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = LAYOUTS[name]
+    layout.write(tmp_path)
+    (_, drawn), *blocks = SECTIONS[layout.source]
+    kind, params = blocks[layout.params]
+    assert kind == "yaml"
+    mine = [line for line in drawn.splitlines() if layout.line and line.startswith(layout.line)]
+    needed = [line for line in drawn.splitlines() if not any(word in line for word in ELSE)]
+    for line in mine or needed:
+        path = line.split()[0]
+        spellings = [path, *re.findall(r" or (\S+)", line), path.removeprefix("data/")]
+        spellings += [f"assembly101/{path}" for path in spellings]
+        spellings += [path.replace("50salads", "gtea") for path in spellings]
+        assert any(is_there(tmp_path, path) for path in spellings), line
+    values = merged(yaml.safe_load(params), layout.change)
+    project(tmp_path / "project", monkeypatch, values, tmp_path)
+    ends_well("data", "scan")
+    ends_well("data", "check")
+
+
+@pytest.mark.parametrize("archive", sorted(ARCHIVES))
+def test_an_archive_as_fetched(
+    archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_archive(tmp_path, archive)
+    data = {"source": "archive", "archive": {"set": archive}}
+    segments = {"attention": "block_causal", "segments": "fixed"}  # LEMON has no labels of its own
+    project(tmp_path / "project", monkeypatch, {"data": data, "pjepa": segments}, tmp_path)
+    ends_well("data", "scan")
+    ends_well("data", "check")
+
+
+def test_every_source_is_followed() -> None:
+    named = set(re.findall(r"^\| `(\w+)` \|", TEXT.partition("## Sources")[2], re.M))
+    assert named == {"demo", "folder", "archive", *SECTIONS}
+    assert {layout.source for layout in LAYOUTS.values()} == set(SECTIONS)
+    drawn = [line for blocks in SECTIONS.values() for line in blocks[0][1].splitlines()]
+    others = [line for line in drawn if any(word in line for word in ELSE)]
+    lines = [layout.line for layout in LAYOUTS.values() if layout.line]
+    assert [line for line in others if not any(map(line.startswith, lines))] == []
+
+
+def test_own_videos_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every `pjepa data` command of the section, in its order."""
+    films = tmp_path / "films"
+    write_own_videos(films)
+    project(tmp_path / "project", monkeypatch, {}, tmp_path)
+    steps = OWN.partition("`data.folder.labels` may also name")[0]
+    commands = re.findall(r"`((?:pjepa data [^`]*?)(?: && pjepa data [^`]*?)*)`", steps)
+    assert len(commands) >= 5
+    for command in commands:
+        for part in command.replace("\n  ", "").split(" && "):
+            words = part.replace("/path/to/videos", str(films)).replace("FOLDER", str(films))
+            ends_well(*words.replace("TAKE", "d").split()[1:])
+    assert Path("d.png").exists()
+    assert check_params().pooler.kind == "action"  # the last init of the section
+
+
+def test_the_rows_of_the_docs_are_read(tmp_path: Path) -> None:
+    rows = re.search(r"```\n   (video,start,end,label.*?)\n   ```", TEXT, re.S)
+    assert rows
+    lines = [line.strip() for line in rows[1].splitlines()]
+    write_video(tmp_path / "videos" / lines[1].split(",")[0], ("cut",), 21.0)
+    (tmp_path / "videos/labels.csv").write_text("\n".join(lines))
+    found = open_source(DataConfig(source="folder"), tmp_path)
+    assert [(s.start_s, s.end_s) for s in found.segments] == [(3.5, 12.0), (12.0, 20.25)]
+    assert found.takes[0]["participant"] == "anna"
+
+
+def in_frames(labels: Path) -> None:
+    rows = ["video,start_frame,end_frame,fps,label"]
+    rows += [f"{name},{60 * k},{60 * k + 60},30,{step}" for name, k, step in parts()]
+    (labels / "labels.csv").write_text("\n".join(rows))
+
+
+def every_frame(labels: Path) -> None:
+    (labels / "mapping.txt").write_text("0 cut\n1 stir\n2 wait")
+    for name, plan in PLANS.items():
+        file = labels / "groundTruth" / f"{Path(name).stem}.txt"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("\n".join(step for step in plan for _ in range(16)))
+
+
+def as_written(form: str) -> Callable[[Path], None]:
+    """What `pjepa predict` writes; Label Studio's once somebody has accepted it."""
+
+    def write(labels: Path) -> None:
+        for name, plan in PLANS.items():
+            steps = [Step(2.0 * k, 2.0 * k + 2, step, 1.0) for k, step in enumerate(plan)]
+            file = write_format(form, Labelled(name, 8.0, steps), labels, Path(name).stem)
+            if form == "labelstudio":
+                (task,) = json.loads(file.read_text())
+                accepted = task.pop("predictions")[0]["result"]
+                file.write_text(json.dumps([{**task, "annotations": [{"result": accepted}]}]))
+                write_config(labels, ("cut", "stir", "wait"))
+
+    return write
+
+
+def parts() -> Iterator[tuple[str, int, str]]:
+    for name, plan in PLANS.items():
+        yield from ((name, k, step) for k, step in enumerate(plan))
+
+
+FORMATS: dict[str, Callable[[Path], None]] = {
+    "`.csv`, `.tsv`, `.json`": in_frames,
+    "`groundTruth/<video>.txt`": every_frame,
+    "ELAN `.eaf`": as_written("eaf"),
+    "WebVTT `.vtt`": as_written("vtt"),
+    "Label Studio `.json`": as_written("labelstudio"),
+}
+
+
+def test_every_label_file_of_the_docs_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = OWN.partition("| file | what is read |")[2].partition("\n\n")[0]
+    assert {row.split(" | ")[0].strip("| ") for row in table.splitlines()[2:]} == set(FORMATS)
+    write_own_videos(tmp_path / "films")
+    (tmp_path / "films/labels.csv").unlink()
+    project(tmp_path / "project", monkeypatch, {}, tmp_path)
+    expected = {(Path(name).stem, 2.0 * k, 2.0 * k + 2, step) for name, k, step in parts()}
+    for write in FORMATS.values():
+        labels = tmp_path / "films/labels"
+        labels.mkdir()
+        write(labels)
+        folder = {"source": "folder", "folder": {"path": "films", "labels": "labels"}}
+        found = open_source(write_params({"data": folder}).data, tmp_path)
+        read = {
+            (s.take_id.split("/")[-1], s.start_s, s.end_s, found.classes.names[s.label])
+            for s in found.segments
+        }
+        assert read == expected
+        ends_well("data", "scan")
+        shutil.rmtree(labels)

@@ -1,0 +1,166 @@
+"""The commands for people: what they print, and how they end."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pjepa import __version__
+from pjepa.tools.cli import app
+from pjepa.tools.cli.app import ORDER
+from pjepa.tools.verify import metric_changes
+from pjepa.ui.errors import VERBOSE
+from pjepa.ui.progress import QUIET, say
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(ROOT / "presets", tmp_path / "presets")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def write_metrics(acc: float, **more: float) -> None:
+    path = Path("results/metrics.json")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"linear": {"raw": {"acc": acc, **more}}}))
+
+
+def commit_all() -> None:
+    author = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for command in (["init", "-q"], ["add", "-f", "."], [*author, "commit", "-qm", "x"]):
+        subprocess.run(["git", *command], check=True)
+
+
+def test_help_lists_the_commands() -> None:
+    found = run("--help")
+    assert found.exit_code == 0
+    shown = re.findall(r"^│ ([a-z]+) ", found.output, re.MULTILINE)
+    assert shown == list(ORDER)
+    assert run("-h").output == found.output
+
+
+@pytest.mark.slow
+def test_the_command_line_and_params_load_without_torch() -> None:
+    look = "import sys, pjepa.tools.cli, pjepa.tools.params; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", look], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+
+
+@pytest.mark.slow
+def test_version_and_module_and_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [sys.executable, "-m", "pjepa", "--version"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == run("--version").output == f"pjepa {__version__}\n"
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pjepa.tools.cli.settings.preset_text", interrupted)
+    found = run("preset", "demo")
+    assert found.exit_code == 130
+    assert found.stderr == "interrupted; run the same command again to resume\n"
+
+
+@pytest.mark.slow
+def test_an_interrupt_during_imports_is_one_line(tmp_path: Path) -> None:
+    """A module that is imported first raises what Ctrl-C raises."""
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    environment = dict(os.environ, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    command = [sys.executable, "-m", "pjepa", "doctor"]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (130, 1), done.stderr
+
+
+def test_quiet_and_verbose(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in (QUIET, VERBOSE):
+        monkeypatch.setenv(name, "")  # restored after the test
+    assert "Traceback" in run("-v", "preset", "nope").stderr
+    run("-q", "preset", "nope")
+    say("a note")
+    assert "a note" not in capsys.readouterr().err
+
+
+def test_summary_shows_numbers_and_what_comes_next(project: Path) -> None:
+    (project / "results").mkdir()
+    shutil.copy(ROOT / "results/metrics.json", project / "results")
+    found = run("summary")
+    assert found.exit_code == 0, found.output
+    assert "pjepa: the trained encoder" in found.stdout
+    assert "dvc exp run -S" in found.stdout
+    assert "there: linear" in run("summary", "--probe", "nope").stderr
+
+
+def test_preset_writes_and_shows_the_difference(project: Path) -> None:
+    dry = run("preset", "demo", "--dry-run")
+    assert dry.exit_code == 0
+    assert "+pjepa:" in dry.output
+    assert not Path("params.yaml").exists()
+    assert run("preset", "demo").output == dry.output
+    assert "nothing to change" in run("preset", "demo").output
+
+
+def test_preset_keeps_a_section(project: Path) -> None:
+    Path("params.yaml").write_text("report:\n  timelines: 7\npjepa:\n  depth: 9\n")
+    assert run("preset", "demo", "--keep", "report").exit_code == 0
+    text = Path("params.yaml").read_text()
+    assert "timelines: 7" in text
+    assert "depth: 9" not in text
+
+
+def test_errors_are_one_line(project: Path) -> None:
+    for arguments in (["preset", "nope"], ["preset"], ["verify"]):
+        found = run(*arguments)
+        assert found.exit_code == 1
+        assert found.stderr.startswith("error: ")
+        assert found.stderr.count("\n") == 1
+    Path("params.yaml").write_text("pjepa:\n  mask_ratio: 1.4\n")
+    assert "pjepa.mask_ratio = 1.4" in run("data", "scan").stderr
+
+
+def test_verify_accepts_small_changes_and_refuses_large_ones(project: Path) -> None:
+    write_metrics(50.0)
+    commit_all()
+    write_metrics(51.5)
+    close = run("verify")
+    assert close.exit_code == 0
+    assert "linear.raw.acc" in close.output
+    assert "+1.50" in close.output
+    assert "0 of 1 numbers differ" in close.output
+    assert run("verify", "--tolerance", "1").exit_code == 1
+    write_metrics(50.0, edit=1.0)
+    added = run("verify")
+    assert added.exit_code == 1
+    assert "missing" in added.output
+
+
+def test_verify_needs_a_committed_file(project: Path) -> None:
+    commit_all()
+    write_metrics(50.0)
+    found = run("verify")
+    assert found.exit_code == 1
+    assert "no committed version" in found.stderr
+
+
+def test_changes_cover_both_files() -> None:
+    changes = metric_changes({"a": {"b": 1.0, "c": 2.0}}, {"a": {"b": 1.5}, "d": 3.0}, 0.5)
+    assert {change.name: change.within for change in changes} == {
+        "a.b": True,
+        "a.c": False,
+        "d": False,
+    }
+    assert changes[0].row() == ["a.b", "1.00", "1.50", "+0.50", "ok"]

@@ -1,0 +1,165 @@
+"""Two revisions of a real project side by side: what differs, who gained, and by which commits."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dvc.repo import Repo
+from typer.testing import CliRunner, Result
+
+from pjepa.core.files import read_json, write_json
+from pjepa.tools import paths
+from pjepa.tools.cli import app
+from pjepa.tools.compare.page import changed_params
+from tests.report.conftest import HOSTILE, SMALL_PARAMS
+
+CELLS = "cells: {probes: [linear], representations: [raw, history, pjepa]}\n"
+
+
+def git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def compare(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["compare", *arguments])
+
+
+@pytest.fixture(scope="module")
+def two(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tag `first`, and files on disk where pjepa fell back to raw, with another seed."""
+    folder = tmp_path_factory.mktemp("two") / "project"
+    shutil.copytree(built, folder, ignore=shutil.ignore_patterns(".dvc"))  # others' work folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        git("init", "-q")
+        git("config", "user.name", "t")
+        git("config", "user.email", "t@t")
+        Repo.init().close()
+        paths.PARAMS.write_text(SMALL_PARAMS + CELLS + "pjepa: {seed: 0, mask_ratio: 0.8}\n")
+        write_json(paths.REPORT / "analyses.json", analyses(0.25))
+        write_json(paths.REPORT / "maps.json", maps(0))
+        git("add", "--all", "--force")
+        git("commit", "-qm", "first")
+        git("tag", "first")
+        shutil.rmtree(paths.cell("linear", "pjepa"))
+        shutil.copytree(paths.cell("linear", "raw"), paths.cell("linear", "pjepa"))
+        paths.PARAMS.write_text(SMALL_PARAMS + CELLS + "pjepa: {seed: 3, mask_ratio: 0.8}\n")
+        write_json(paths.REPORT / "analyses.json", analyses(0.75))
+        write_json(paths.REPORT / "maps.json", maps(1))
+    return folder
+
+
+def analyses(value: float) -> dict:
+    median = {"mean": value, "low": value, "high": value}
+    names = "straightness spearman efficiency monotonic temporal_neighbor adjacent_cosine"
+    row = dict.fromkeys([*names.split(), "displacement"], median)
+    profile = {"mean": [0, value, 1], "low": [0, value, 1], "high": [0, value, 1], "takes": 6}
+    paths_2d = "straightness median_step step_90 longest_step length displacement"
+    return {
+        "takes": 6,
+        "trajectories": {"pjepa": row},
+        "progress": {"pjepa": profile},
+        "map_paths": dict.fromkeys(("raw", "pjepa"), dict.fromkeys(paths_2d.split(), median)),
+    }
+
+
+def maps(seed: int, labels: tuple[int, ...] = (1, 2, 3)) -> dict:
+    points = np.random.default_rng(seed).normal(size=(2, 3, 2)).round(2).tolist()
+    return {
+        "takes": ["a"],
+        "of": 6,
+        "names": ["raw", "pjepa"],
+        "points": dict(zip(("raw", "pjepa"), points, strict=True)),
+        "take": [0, 0, 0],
+        "times": [0.0, 0.5, 1.0],
+        "labels": list(labels),
+    }
+
+
+def test_the_page_says_what_differs_and_who_lost(
+    two: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(two)
+    out = tmp_path / "two.html"
+    done = compare("first", "workspace", "--html", str(out))
+    assert done.exit_code == 0, done.output
+    text = out.read_text()
+    assert HOSTILE not in text
+    assert git("rev-parse", "first").strip() in text
+    assert '<th scope="row"><code>pjepa.seed</code></th><td>0</td><td>3</td>' in text
+    assert "mask_ratio</code></th>" not in text
+    assert "0 takes got better, 6 worse" in text  # pjepa fell back to raw
+    assert "0.250" in text
+    assert "0.750" in text
+    data = page_data(text)
+    names = [track["name"] for track in data["timelines"]["takes"][0]["tracks"]]
+    assert names == ["ground truth", "first, linear", "workspace, linear"]
+    assert any("frames" in take for take in data["timelines"]["takes"])
+    assert [s["name"] for s in data["curves"][0]["series"]] == ["first", "workspace"]
+    gains = [row["gain"][0] for row in data["takes"]["rows"]]
+    assert gains == sorted(gains, reverse=True)
+    details = read_json(paths.cell("linear", "raw") / "metrics.json")
+    assert f"{details['acc']:.1f}</td>" in text
+
+
+def page_data(text: str) -> dict:
+    found = re.search(r'id="data">(.*?)</script>', text, re.S)
+    assert found
+    return json.loads(found[1])
+
+
+def test_maps_stand_side_by_side_where_they_show_the_same(
+    two: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(two)
+    out, table = tmp_path / "two.html", paths.REPORT / "maps.json"
+
+    def page() -> str:
+        done = compare("first", "workspace", "--html", str(out))
+        assert done.exit_code == 0, done.output
+        return out.read_text()
+
+    panels = page_data(page())["maps"]["panels"]
+    titles = [f"{kind}, {name}" for kind in ("raw", "pjepa") for name in ("first", "workspace")]
+    assert [panel["name"] for panel in panels] == titles
+    assert len({str(panel["xy"]) for panel in panels}) == 4
+    write_json(table, maps(1, (1, 2, 4)))  # other segments: nothing to share
+    data = page_data(page())
+    assert [len(data[f"maps-{name}"]["panels"]) for name in ("first", "workspace")] == [2, 2]
+    table.unlink()
+    assert "workspace: its report has no maps" in page()
+
+
+def test_what_a_page_cannot_be_made_of_is_one_line(
+    two: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(two)
+    out = tmp_path / "none.html"
+    alone = compare("first", "--html", str(out))
+    assert alone.exit_code == 1
+    assert alone.stderr == "error: --html: puts two experiments side by side, given 1\n"
+    table = paths.cell("linear", "raw") / "predictions.parquet"
+    table.rename(table.with_suffix(".away"))
+    try:
+        refused = compare("first", "workspace", "--html", str(out))
+    finally:
+        table.with_suffix(".away").rename(table)
+    assert refused.exit_code == 1
+    assert "predictions.parquet" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert not out.exists()
+
+
+def test_parameters_that_differ_by_name() -> None:
+    before = {"a": {"b": 1, "c": [1, 2]}, "d": 0.1, "gone": 1}
+    after = {"a": {"b": 2, "c": [1, 2]}, "d": 0.1, "new": None}
+    assert changed_params(before, after) == {
+        "a.b": ("1", "2"),
+        "gone": ("1", "(absent)"),
+        "new": ("(absent)", "None"),
+    }
+    assert changed_params(before, before) == {}

@@ -1,0 +1,113 @@
+"""`pjepa table`: the paper's numbers, ours beside them, and what is not like for like."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pjepa.core.machine import MachineConfig
+from pjepa.tools import paths
+from pjepa.tools.cli import app
+from pjepa.tools.compare.paper_numbers import COMBINED, PAPER
+from pjepa.tools.compare.paper_table import (
+    Compared,
+    PaperTable,
+    applied_preset,
+    caveats,
+    changed_params,
+    latex,
+    paper_table,
+)
+from pjepa.tools.params import Params
+from pjepa.tools.presets import params_text, preset_names, preset_values
+from pjepa.ui.errors import InputError
+
+PRESETS = Path(__file__).resolve().parents[2] / "presets"
+HERE = [name for name in {**PAPER, **COMBINED} if (PRESETS / f"{name}.yaml").exists()]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    shutil.copytree(PRESETS, tmp_path / "presets")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [name for name in HERE if name in PAPER])
+def test_the_header_of_a_preset_has_the_same_numbers(name):
+    """Two places, one truth: what `table` compares with is what the preset's header says."""
+    head = " ".join(
+        line.lstrip("# ") for line in (PRESETS / f"{name}.yaml").read_text().splitlines()
+        if line.startswith("#")
+    )  # fmt: skip
+    rows = PAPER[name]
+    if name.startswith("release-"):  # their headers have the rows of the recipe's own probe
+        rows = tuple(row for row in rows if row.probe == "linear")
+    for row in rows:
+        for value in row.scores.values():
+            assert f"{value:g}" in head or f"{value:.1f}" in head, (row, value)
+
+
+@pytest.mark.parametrize("name", [name for name in HERE if name in COMBINED])
+def test_the_release_number_is_in_the_header(name):
+    assert f"{COMBINED[name]:.3f}" in (PRESETS / f"{name}.yaml").read_text() or name in PAPER
+
+
+def test_tsm_adds_up_to_the_name_of_the_released_file():
+    """2 x 0.401 + 0.150 + 0.152 + 0.131 + 0.098 = 1.333."""
+    row = PAPER["release-eval-assembly101-clip"][1].scores
+    assert (sum(row.values()) + row["acc"]) / 100 == pytest.approx(1.333, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_an_applied_preset_is_found_also_with_other_devices(folder, name):
+    values = preset_values(name)
+    used = values.model_copy(update={"machine": MachineConfig(device="cuda"), "threads": 9})
+    assert changed_params(values, used) == []
+    assert applied_preset(used, preset_names()) == name
+
+
+def test_changes_are_named_with_the_presets_value(folder):
+    values = preset_values("release-assembly101-clip")
+    other = values.model_copy(update={"pjepa": values.pjepa.model_copy(update={"epochs": 3})})
+    assert changed_params(values, other) == ["pjepa.epochs 3 (1000)"]
+    assert applied_preset(other, preset_names()) == "release-assembly101-clip"
+
+
+def test_rows_that_were_not_run_say_so_and_other_presets_are_refused(folder):
+    Path("params.yaml").write_text(params_text(preset_values("release-eval-assembly101-clip")))
+    shown = CliRunner().invoke(app, ["table"])
+    assert shown.exit_code == 0, shown.output
+    assert "preset release-eval-assembly101-clip" in shown.output
+    assert shown.output.count("not run") >= 20
+    assert "40.1" in shown.output
+    with pytest.raises(InputError, match=r"preset demo: the paper has no numbers"):
+        paper_table("demo", Params(), paths.cell)
+    refused = CliRunner().invoke(app, ["table", "--preset", "demo"])
+    assert refused.exit_code == 1
+    assert len(refused.output.strip().splitlines()) == 1
+
+
+def test_a_budget_picks_its_rows(folder):
+    values = preset_values("egoprocel-i3d-sparsity")
+    table = paper_table("egoprocel-i3d-sparsity", values, paths.cell)
+    assert [row.name for row in table.rows] == [
+        "Table 4: fact on raw 15 %",
+        "Table 4: fact on pjepa 15 %",
+    ]
+    common = values.probe.common.model_copy(update={"label_fraction": 0.2})
+    probe = values.probe.model_copy(update={"common": common})
+    other = paper_table(
+        "egoprocel-i3d-sparsity", values.model_copy(update={"probe": probe}), paths.cell
+    )
+    assert other.rows == ()
+    assert "the paper has no row for probe.common.label_fraction 0.2" in caveats(other)
+
+
+def test_latex_is_escaped_and_keeps_the_caveats():
+    row = Compared("a_b & c", {"f1_10": 15.2}, {"f1_10": 14.0}, ("chosen on `val` 100 %",))
+    text = latex(PaperTable("x", (row,)))
+    assert r"a\_b \& c & paper & 15.2 \\" in text
+    assert r"f1\_10" in text
+    assert r"chosen on val 100 \% (all rows)" in text

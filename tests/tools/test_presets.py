@@ -1,0 +1,175 @@
+"""params.yaml is what a preset writes, and stays so when ruamel (that is, DVC) edits it."""
+
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from dvc.utils.hydra import apply_overrides
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from pjepa.core.section import read_params
+from pjepa.tools.migrate import migrated_text
+from pjepa.tools.params import Params, check_params
+from pjepa.tools.presets import (
+    params_text,
+    preset_names,
+    preset_text,
+    preset_values,
+    text_difference,
+)
+from pjepa.ui.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(ROOT / "presets", tmp_path / "presets")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def round_trip(text: str) -> str:
+    stream = io.StringIO()
+    YAML().dump(YAML().load(text), stream)
+    return stream.getvalue()
+
+
+def test_shipped_params_are_the_demo_preset() -> None:
+    assert (ROOT / "params.yaml").read_text() == preset_text("demo", folder=ROOT / "presets")
+
+
+@pytest.mark.parametrize("name", preset_names(ROOT / "presets"))
+def test_ruamel_writes_the_same_bytes(name: str) -> None:
+    text = preset_text(name, folder=ROOT / "presets")
+    assert round_trip(text) == text
+    assert not set(text) & set("'\"[]{}")
+    assert Params.model_validate(YAML(typ="safe").load(text)).model_dump()
+
+
+def test_an_override_changes_one_line(project: Path) -> None:
+    path = project / "params.yaml"
+    before = preset_text("demo")
+    path.write_text(before)
+    apply_overrides(str(path), ["pjepa.mask_ratio=0.61"])
+    changed = set(path.read_text().splitlines()) ^ set(before.splitlines())
+    assert {line.strip() for line in changed} >= {"mask_ratio: 0.61"}
+    assert len(path.read_text().splitlines()) == len(before.splitlines())
+    assert len(changed) == 2
+    assert check_params().pjepa.mask_ratio == 0.61
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 99999), st.integers(-12, 6))
+def test_every_float_people_write_survives(digits: int, exponent: int) -> None:
+    value = float(f"{digits}e{exponent}")
+    text = params_text(Params.model_validate({"pooler": {"lr": value}}))
+    assert round_trip(text) == text
+    pooler = text.partition("pooler:")[2]
+    line = next(line for line in pooler.splitlines() if line.startswith("  lr:"))
+    assert YAML(typ="safe").load(line)["lr"] == value
+    if value < 1:
+        assert yaml.safe_load(line)["lr"] == value
+
+
+def test_learning_rates_read_like_learning_rates() -> None:
+    values = {"pjepa": {"lr": 3.5e-5, "weight_decay": 0.0}, "probe": {"linear": {"l2": [1e-4]}}}
+    text = params_text(Params.model_validate(values))
+    assert "\n  lr: 3.5e-5\n" in text
+    assert "\n  weight_decay: 0.0\n" in text
+    assert "\n    - 1.0e-4\n" in text
+
+
+def test_every_section_has_a_comment() -> None:
+    lines = params_text(Params()).splitlines()
+    for name in set(Params.model_fields) - {"threads"}:
+        assert lines[lines.index(f"{name}:") + 1].startswith("  # ")
+
+
+def test_expert_values_appear_where_they_differ_from_the_default() -> None:
+    assert "clip_grad" not in params_text(Params())
+    text = params_text(Params.model_validate({"pjepa": {"clip_grad": 2.0}}))
+    assert "\n  clip_grad: 2.0\n" in text
+    assert Params.model_validate(yaml.safe_load(text)).pjepa.clip_grad == 2.0
+    assert "egoprocel" not in text  # a source that is not the chosen one
+    assert "\n  egoprocel:\n    path: egoprocel\n" in params_text(
+        Params.model_validate({"data": {"source": "egoprocel"}})
+    )
+
+
+def test_the_shipped_file_is_readable_top_to_bottom() -> None:
+    def count(value: object) -> int:
+        parts = value.values() if isinstance(value, dict) else value
+        return sum(map(count, parts)) if isinstance(value, dict | list) else 1
+
+    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    assert count(values) <= 160
+    text = (ROOT / "params.yaml").read_text()
+    assert (text.count("device:"), text.count("threads:")) == (1, 2)
+
+
+def test_a_preset_never_builds_on_the_present_file(project: Path) -> None:
+    (project / "params.yaml").write_text("pjepa:\n  mask_ratio: 0.33\nreport:\n  timelines: 9\n")
+    assert "0.33" not in preset_text("demo")
+    kept = preset_text("demo", keep=["report"])
+    assert "timelines: 9" in kept
+    assert "0.33" not in kept
+
+
+def test_difference_shows_what_changes() -> None:
+    assert text_difference("a: 1\n", "a: 1\n") == ""
+    assert "-a: 1\n+a: 2\n" in text_difference("a: 1\n", "a: 2\n")
+
+
+def test_errors_name_the_preset(project: Path) -> None:
+    with pytest.raises(InputError, match="did you mean demo"):
+        preset_text("dema")
+    with pytest.raises(InputError, match="no such preset"):
+        preset_text("../presets/demo")
+    with pytest.raises(InputError, match="--keep reprot: no such section; known: machine"):
+        preset_text("demo", keep=["reprot"])
+    (project / "presets" / "bad.yaml").write_text("pjepa:\n  depht: 3\n")
+    with pytest.raises(InputError) as caught:
+        preset_text("bad")
+    assert str(caught.value) == (
+        "presets/bad.yaml: pjepa.depht: unknown parameter; did you mean depth?"
+    )
+
+
+OLD = """
+data: {source: demo, workers: 3}
+patches: {backbone: vjepa2_1_vit_tiny, workers: 2, threads: 4, device: cuda, executor: ray}
+pooler: {workers: 5, threads: 2, device: cpu}
+pjepa: {mask_ratio: 0.6, threads: 6, device: "cuda:1"}
+probe: {common: {threads: 1, device: cpu}}
+"""
+
+
+def test_a_file_of_an_older_version_is_rewritten(project: Path) -> None:
+    (project / "params.yaml").write_text(OLD)
+    with pytest.raises(InputError, match=r"data\.workers: it is machine\.workers now"):
+        check_params()
+    found = yaml.safe_load(migrated_text())
+    assert found["machine"] == {"device": "cuda", "workers": 5, "executor": "ray"}
+    assert found["threads"] == 6
+    assert found["patches"]["threads"] == 4
+    assert found["pjepa"]["mask_ratio"] == 0.6
+    (project / "params.yaml").write_text(migrated_text())
+    check_params()
+    assert migrated_text() == (project / "params.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", preset_names(ROOT / "presets"))
+def test_a_preset_says_in_which_precision_it_trains(name: str) -> None:
+    written = read_params(ROOT / "presets" / f"{name}.yaml")
+    values = preset_values(name, folder=ROOT / "presets")
+    if set(written) == {"probe"}:  # goes on top of another preset
+        return
+    trained = {"patches": values.data.source in ("demo", "egoexo4d", "folder") or "vjepa" in name}
+    trained["pooler"] = values.pooler.kind == "action"
+    trained["pjepa"] = values.pjepa.epochs > 0
+    assert [s for s in trained if trained[s] and "precision" not in written.get(s, {})] == []

@@ -1,0 +1,108 @@
+"""`pjepa doctor --verify` names every stored file that is not what was written, and no other."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from dvc.repo import Repo
+from typer.testing import CliRunner
+
+from pjepa.nn.saver import Saver
+from pjepa.nn.state import save_state
+from pjepa.patches.store import patch_writer
+from pjepa.pretrain.arrow_copy import arrow_copy
+from pjepa.streams.schema import StreamInfo
+from pjepa.streams.store import StreamReader, StreamWriter, Take
+from pjepa.tools.cli import app
+from tests.core.flip import flip
+from tests.patches.patch_infos import patch_info
+
+WORK = Path(".dvc/tmp/pjepa")
+STREAM = Path("data/tokens/stream.parquet")
+METRICS = Path("results/metrics.json")
+PIPELINE = f"""stages:
+  tokens:
+    cmd: "true"
+    outs: [{STREAM}]
+    metrics: [{METRICS}: {{cache: false}}]
+"""
+DAMAGED = [
+    WORK / "store/patches/key.safetensors",
+    WORK / "pretrain/key-code/state.pt",
+    WORK / "pretrain/key-code/state.pt.before",
+    WORK / "pretrain/key-code/features.arrow",
+    Path("live/state.safetensors"),
+    Path("live/state.safetensors.before"),
+    STREAM / "part-00001.parquet",
+    METRICS,
+]
+
+
+def make_tree() -> None:
+    """One of each kind of stored file, made by what makes it in earnest."""
+    repo = Repo.init(".", no_scm=True)
+    info = patch_info()
+    with patch_writer(DAMAGED[0], info, 3) as patches:
+        patches.append(np.ones((3, info.cells, info.width), np.float16))
+    saver = Saver(DAMAGED[1], lambda: {"weight": torch.ones(3)})
+    for _ in range(2):
+        saver.save_when_due(now=True)
+        save_state(Path("live"), {"counts": torch.ones(2)}, {"source": "-"})
+    STREAM.parent.mkdir(parents=True)
+    with StreamWriter(STREAM, StreamInfo(source="x", fps=4, width=2), part_bytes=20) as writer:
+        for number in range(3):
+            place = np.zeros(4, np.int32)
+            writer.write(Take(f"t{number}", np.ones((4, 2)), np.arange(4) / 4, place, place))
+    arrow_copy(StreamReader(STREAM), ["t0", "t1"], DAMAGED[3])
+    METRICS.parent.mkdir()
+    METRICS.write_text("{}\n")
+    Path("dvc.yaml").write_text(PIPELINE)
+    with repo:
+        repo.commit("tokens", force=True)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tree")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("DVC_ROOT", raising=False)
+        make_tree()
+    return folder
+
+
+def verified(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: list[Path]):
+    """What the command prints and its exit code, with a bit of these files flipped."""
+    shutil.copytree(tree, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    for file in damaged:
+        flip(file, 1)
+    done = CliRunner().invoke(app, ["doctor", "--verify"])
+    return done.stdout.splitlines(), done.exit_code
+
+
+@pytest.mark.parametrize("file", DAMAGED, ids=str)
+def test_a_flipped_bit_is_named(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
+) -> None:
+    lines, code = verified(tree, tmp_path, monkeypatch, [file])
+    assert [line.split(":")[0] for line in lines] == [f"damaged {file}"]
+    assert code == 1
+
+
+def test_nothing_is_said_of_a_clean_tree_and_all_of_a_damaged_one(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert verified(tree, tmp_path, monkeypatch, []) == ([], 0)
+    (cached,) = Path(".dvc/cache").rglob("*.dir")
+    for file in (*DAMAGED, cached):
+        flip(file)
+    lines = CliRunner().invoke(app, ["doctor", "--verify"]).stdout.splitlines()
+    named = {line.removeprefix("damaged ").split(":")[0] for line in lines}
+    expected = {str(file) for file in DAMAGED if STREAM not in file.parents}
+    assert named == expected | {str(STREAM), str(cached.absolute())}

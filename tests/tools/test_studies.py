@@ -1,0 +1,216 @@
+"""Budgets, shuffled segments and transfer: what the encoder saw, and who is scored."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from pjepa.core.tables import TAKES, Classes, write_classes, write_table
+from pjepa.encoder.attention.layout import Layout
+from pjepa.encoder.config import EncoderConfig
+from pjepa.encoder.encoder import ProcedureEncoder
+from pjepa.features.encoded import encoded
+from pjepa.probes.base.config import ProbeCommonConfig
+from pjepa.probes.linear.config import CONFIG
+from pjepa.probes.shared.cell.cell import CellInputs, run_cell
+from pjepa.streams.schema import PoolerInfo, StreamInfo
+from pjepa.streams.segments import token_offsets
+from pjepa.streams.store import StreamReader, StreamWriter, Take, write_labels
+from pjepa.tools import paths
+from pjepa.tools.cli import app
+from pjepa.tools.studies.context import budgeted, shuffled, shuffled_rows
+from pjepa.ui.errors import InputError
+
+MODES = [
+    {"attention": "clip_causal"},
+    {"attention": "clip_causal", "input_norm": "causal_center", "style_rank": 2},
+    {"attention": "block_causal", "positions": "1d", "rope": "tiled"},
+    {"attention": "token_causal"},
+]
+
+
+def encoder(**changes):
+    torch.manual_seed(0)
+    shape = {"d_in": 6, "width": 16, "depth": 2, "heads": 2, "block": 8}
+    made = ProcedureEncoder(EncoderConfig(**shape, **changes)).eval()
+    if made.config.style_rank:
+        made.style_read.normal_()
+        made.style_write.normal_()
+        made.style_strength.fill_(0.5)
+    return made
+
+
+def take(lengths=(5, 9, 3, 8), name="t", seed=0):
+    segment = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+    features = np.random.default_rng(seed).normal(size=(len(segment), 6)).astype(np.float32)
+    return Take(name, features, np.arange(len(segment)) / 4, segment, token_offsets(segment))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_budget_of_all_blocks_is_the_whole_encoder(mode, monkeypatch):
+    model, one = encoder(**mode), take()
+    whole = encoded(model, one)
+    np.testing.assert_allclose(budgeted(model, one, 99), whole, atol=2e-6)
+    monkeypatch.setattr("pjepa.tools.studies.context.TOGETHER", 7)  # several calls
+    np.testing.assert_allclose(budgeted(model, one, 99), whole, atol=2e-6)
+
+
+@pytest.mark.parametrize("past", [0, 2])
+@pytest.mark.parametrize("mode", MODES[:3])
+def test_a_budget_is_the_encoder_on_these_blocks_at_their_places(mode, past):
+    model, one = encoder(**mode), take((5, 9, 3, 15))
+    block = one.segment if mode["attention"] == "clip_causal" else np.arange(32) // 8
+    keep = np.flatnonzero((block >= 3 - past) & (block <= 3))
+    own = block[keep] == 3
+    places = [torch.from_numpy(part[keep]).long() for part in (one.segment, one.offset)]
+    layout = Layout((len(keep),), *places, torch.from_numpy(keep))
+    with torch.inference_mode():
+        expected = model(torch.from_numpy(one.features[keep]), layout).numpy()[own]
+    found = budgeted(model, one, past)[block == 3]
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    assert np.abs(found - encoded(model, one)[block == 3]).max() > 1e-3  # the rest was hidden
+
+
+def test_attention_without_blocks_has_no_budget():
+    with pytest.raises(InputError, match="bidirectional"):
+        budgeted(encoder(attention="bidirectional"), take(), 1)
+
+
+def test_shuffled_rows_are_whole_segments_in_another_order():
+    one = take((5, 9, 3, 8, 6, 4))
+    rows = shuffled_rows(one, 8, 0)
+    assert sorted(rows) == list(range(35))
+    assert list(rows) != list(range(35))
+    jumps = np.flatnonzero(np.diff(rows) != 1) + 1
+    assert set(rows[jumps]) <= {0, 5, 14, 17, 25, 31}  # only where a segment begins
+    assert np.array_equal(rows, shuffled_rows(one, 8, 0))
+    others = [shuffled_rows(one, 8, seed) for seed in (1, 2)]
+    others.append(shuffled_rows(take((5, 9, 3, 8, 6, 4), "another"), 8, 0))
+    assert all(not np.array_equal(rows, other) for other in others)
+
+
+def test_takes_without_annotation_are_shuffled_by_blocks():
+    one = take((20,))
+    bare = Take("t", one.features, one.times, np.full(20, -1, np.int32), one.offset)
+    rows = shuffled_rows(bare, 8, 1)
+    assert {tuple(part) for part in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)} <= {
+        tuple(range(0, 8)), tuple(range(8, 16)), tuple(range(16, 20)), tuple(range(8, 20)),
+        tuple(range(0, 16)),
+    }  # fmt: skip
+    model = encoder(attention="block_causal", positions="1d")
+    assert np.abs(shuffled(model, bare, 1) - encoded(model, bare)).max() > 1e-3
+
+
+def test_shuffled_features_come_back_in_the_order_of_the_take():
+    model, one = encoder(attention="clip_causal"), take()
+    rows = shuffled_rows(one, 8, 3)
+    lengths = [int(part) for part in np.unique(one.segment[rows], return_counts=True)[1]]
+    order = one.segment[rows][np.flatnonzero(np.diff(one.segment[rows], prepend=-1))]
+    expected = model.encode(one.features[rows], [lengths[i] for i in order]).numpy()
+    np.testing.assert_array_equal(shuffled(model, one, 3)[rows], expected)
+
+
+def write_project(folder, names, seed=0, pooler="p"):
+    """Two train and two test takes; the class of a segment shows in its features."""
+    info = StreamInfo(
+        source="x", fps=4.0, width=6, pooler=PoolerInfo(kind="k", sha256=pooler, supervised=False)
+    )
+    labels, means = [], np.random.default_rng(9).normal(size=(8, 6))
+    known = sorted(names)  # the same class has the same features in every project
+    with StreamWriter(folder / paths.STREAM, info, "float32") as writer:
+        for number in range(4):
+            one = take((6, 7, 8, 6), f"t{number}", seed + number)
+            label = np.roll(np.arange(len(names)), number)[one.segment % len(names)]
+            place = [known.index(names[i]) for i in label]
+            one = one.with_features((one.features + means[place]).astype(np.float32))
+            writer.write(one)
+            labels.append((one.take_id, one.times, label))
+    write_labels(folder / paths.LABELS, labels)
+    write_classes(folder / paths.CLASSES, Classes(tuple(names), None))
+    rows = [
+        {"take_id": f"t{i}", "dataset": "d", "split": ("train", "test")[i // 2], "holdout": False,
+         "task": "", "recording": f"r{i}", "participant": "", "view": "", "group": f"r{i}"}
+        for i in range(4)
+    ]  # fmt: skip
+    write_table(folder / paths.TAKES_TABLE, rows, TAKES)
+
+
+def fit_cell(folder, name, path):
+    inputs = CellInputs(
+        [path], folder / paths.LABELS, folder / paths.TAKES_TABLE, folder / paths.CLASSES
+    )
+    common = ProbeCommonConfig(bootstrap=10, streaming=())
+    return run_cell(
+        inputs, folder / paths.cell("linear", name), "linear", name, common, CONFIG(l2=(0.01,))
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """A project with an encoder and two fitted heads, and their metrics."""
+    folder = tmp_path_factory.mktemp("project")
+    write_project(folder, ["a", "b", "c"])
+    model, stream = encoder(attention="clip_causal"), StreamReader(folder / paths.STREAM)
+    model.save(folder / paths.ENCODER)
+    path = folder / paths.representation("pjepa") / "stream.parquet"
+    info = stream.info.model_copy(update={"width": 16})
+    with StreamWriter(path, info, "float16") as writer:
+        for one in stream.read_many():
+            writer.write(one.with_features(encoded(model, one)))
+    (folder / "params.yaml").write_text("threads: 1\nfeatures:\n  dtype: float16\n")
+    metrics = {"raw": fit_cell(folder, "raw", folder / paths.STREAM)}
+    metrics["pjepa"] = fit_cell(folder, "pjepa", path)
+    return folder, metrics
+
+
+def run_study(folder, monkeypatch, *options):
+    monkeypatch.chdir(folder)
+    done = CliRunner().invoke(app, ["study", "--json", "study.json", *options])
+    assert done.exit_code == 0, done.output
+    return done.output, json.loads((folder / "study.json").read_text())
+
+
+def test_with_the_whole_past_the_scores_are_those_of_the_cells(fitted, monkeypatch):
+    folder, metrics = fitted
+    text, found = run_study(folder, monkeypatch, "--past", "0", "--past", "9", "--shuffles", "2")
+    rows = {(row["representation"], row["context"]): row for row in found["rows"]}
+    for name, context in (("raw", "none"), ("pjepa", "whole past"), ("pjepa", "9 past blocks")):
+        for metric in ("acc", "edit", "f1_50"):
+            value = rows[name, context]["scores"][metric]["mean"]
+            assert value == pytest.approx(metrics[name][metric])
+    assert rows["pjepa", "9 past blocks"]["change"]["acc"]["mean"] == 0
+    assert rows["pjepa", "0 past blocks"]["scores"]["acc"]["mean"] != metrics["pjepa"]["acc"]
+    assert "segments shuffled" in text
+
+
+def test_transfer_matches_classes_by_name_and_leaves_out_others(fitted, tmp_path, monkeypatch):
+    folder, _ = fitted
+    write_project(tmp_path, ["c", "b", "a"])  # the same classes, other numbers
+    _, same = run_study(folder, monkeypatch, "--past", "0", "--shuffles", "0")
+    _, renamed = run_study(
+        folder, monkeypatch, "--past", "0", "--shuffles", "0", "--on", str(tmp_path)
+    )
+    raw = [found["rows"][0]["scores"]["acc"]["mean"] for found in (same, renamed)]
+    assert raw[0] > 60 < raw[1]
+    assert renamed["unknown"] == 0
+    write_project(tmp_path, ["c", "b", "a", "trocar"])
+    text, more = run_study(folder, monkeypatch, "--on", str(tmp_path))
+    assert 0 < more["unknown"] < 0.5
+    assert "of classes that the probe lacks" in text
+
+
+def test_transfer_needs_tokens_of_one_pooler_and_a_shared_class(fitted, tmp_path, monkeypatch):
+    folder, _ = fitted
+    monkeypatch.chdir(folder)
+    write_project(tmp_path, ["a", "b", "c"], pooler="another")
+    done = CliRunner().invoke(app, ["study", "--on", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "pooler: p here, another there" in done.output
+    shutil.rmtree(tmp_path / "data")
+    write_project(tmp_path, ["x", "y", "z"])
+    done = CliRunner().invoke(app, ["study", "--on", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "no class of the reported takes" in done.output
