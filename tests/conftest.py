@@ -1,7 +1,8 @@
 """No test depends on how fast or busy the machine is, nor on chance.
 
 Property tests have no deadline, do not mind slow generation, and draw the same examples every time;
-`--hypothesis-profile=explore` draws others. Nothing is forced to the disk.
+`--hypothesis-profile=explore` draws others. Nothing is forced to the disk. bf16 is computed without
+AMX: virtual machines may offer it and stop at its first instruction.
 
 What `make fast` leaves out follows a rule: a test that runs all stages, a browser or another Python
 (a stage, `pjepa`, `dvc`) is marked slow. The last part of the rule is held here.
@@ -16,8 +17,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pjepa.core.disk import SYNC
+from pjepa.ui.device import WITHOUT_AMX
 
 os.environ[SYNC] = "0"
+os.environ.update(WITHOUT_AMX)
 PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("explore", **PATIENT)
 settings.register_profile("house", derandomize=True, database=None, **PATIENT)

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 
@@ -16,6 +16,8 @@ import torch
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
 
+# Virtual machines may offer AMX and stop at its first instruction.
+WITHOUT_AMX = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
 # Products of bf16 matrices forward and backward, as training makes them.
 BF16_TRIAL = """
 import torch
@@ -97,12 +99,19 @@ def try_bf16(parameter: str) -> None:
 
     Some CPUs stop at an illegal instruction, which nothing can catch: a child process tries first.
     """
-    done = subprocess.run([sys.executable, "-c", BF16_TRIAL], capture_output=True, check=False)
-    if done.returncode:
-        reason = f"the trial ended with code {done.returncode}"
-        raise InputError(f"{parameter}: this CPU cannot compute in bf16 ({reason}); use fp32")
+    if code := bf16_trial():
+        reason = f"the trial ended with code {code}"
+        hint = "" if bf16_trial(WITHOUT_AMX) else f", or set {'='.join(*WITHOUT_AMX.items())}"
+        raise InputError(f"{parameter}: this CPU cannot compute in bf16 ({reason}); use fp32{hint}")
     if not has_bf16():
         say(f"{parameter}: this CPU has no bf16 instructions, so bf16 is slower than fp32 here")
+
+
+def bf16_trial(environment: Mapping[str, str] | None = None) -> int:
+    """Return how a child process with these variables ends that computes in bf16; 0 is well."""
+    command = [sys.executable, "-c", BF16_TRIAL]
+    variables = {**os.environ, **(environment or {})}
+    return subprocess.run(command, env=variables, capture_output=True, check=False).returncode
 
 
 def has_bf16() -> bool:

@@ -22,7 +22,18 @@ def not_yet_tried():
 def test_a_cpu_that_dies_of_bf16_is_refused_in_one_line(monkeypatch):
     died = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
     monkeypatch.setattr(device, "BF16_TRIAL", died)
-    with pytest.raises(InputError, match=r"pjepa.precision: this CPU cannot .*code -4\); use fp32"):
+    with pytest.raises(
+        InputError, match=r"pjepa.precision: this CPU cannot .*code -4\); use fp32$"
+    ):
+        device.try_bf16("pjepa.precision")
+
+
+@pytest.mark.slow
+def test_a_cpu_that_dies_of_amx_alone_is_told_how_to_do_without(monkeypatch):
+    died = "import os, signal; os.environ.get('ONEDNN_MAX_CPU_ISA') or os.kill(os.getpid(), 4)"
+    monkeypatch.setattr(device, "BF16_TRIAL", died)
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
+    with pytest.raises(InputError, match=r"use fp32, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16$"):
         device.try_bf16("pjepa.precision")
 
 
