@@ -4,12 +4,17 @@ Property tests have no deadline, do not mind slow generation, and draw the same 
 `--hypothesis-profile=explore` draws others. Nothing is forced to the disk. bf16 is computed without
 AMX: virtual machines may offer it and stop at its first instruction.
 
+Nothing that a function remembers outlives a test that replaced a part of the program: which test
+files share a process depends on the load of the machine.
+
 What `make fast` leaves out follows a rule: a test that runs all stages, a browser or another Python
 (a stage, `pjepa`, `dvc`) is marked slow. The last part of the rule is held here.
 """
 
 import os
 import sys
+from collections.abc import Generator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +44,7 @@ LONGEST = (
     "pretend/test_pretend.py",
     "browser/test_page.py",
 )
+CACHED = type(lru_cache(lambda: None))
 is_fast = False  # the test that runs now
 
 
@@ -52,6 +58,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     global is_fast
     is_fast = item.get_closest_marker("slow") is None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Clear the caches of pjepa after a test that may have filled them with a part replaced."""
+    yield
+    if "monkeypatch" in getattr(item, "fixturenames", ()):
+        for name, module in list(sys.modules.items()):
+            if name.split(".")[0] == "pjepa":
+                for part in vars(module).values():
+                    if isinstance(part, CACHED):
+                        part.cache_clear()
 
 
 def refuse_python(event: str, arguments: tuple[Any, ...]) -> None:

@@ -18,7 +18,7 @@ TIMM = PatchesConfig(backbone="timm:vit_tiny_patch16_224", frames_per_window=8)
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh() -> None:
     canned_values.cache_clear()
 
 
@@ -56,9 +56,4 @@ def test_a_changed_encoder_is_another_behaviour(
     for part in vars(vjepa21).values():
         if hasattr(part, "cache_clear"):
             part.cache_clear()
-    try:
-        assert behaviour(tmp_path, CONFIG) != FIRST
-    finally:
-        for part in vars(vjepa21).values():
-            if hasattr(part, "cache_clear"):
-                part.cache_clear()
+    assert behaviour(tmp_path, CONFIG) != FIRST
