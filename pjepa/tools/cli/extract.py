@@ -84,12 +84,12 @@ def extract(
     inputs: Inputs = None,
     backbone: Backbone = BACKBONE,
     checkpoint: Annotated[
-        str, typer.Option(help="official, a file, or random (untrained weights).")
+        str, typer.Option(help="Weights: official, a file, or random (untrained).")
     ] = "official",
-    out: Annotated[Path, typer.Option(help="Where the features go.")] = Path("features"),
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("features"),
     model: Model = None,
     representation: Annotated[
-        Representation, typer.Option(help="With --model: encoder features, or its input tokens.")
+        Representation, typer.Option(help="With --model: pjepa features, or the raw tokens.")
     ] = Representation.pjepa,
     segments: SegmentChoice = Segments.AUTO,
     segment_tokens: SegmentTokens = None,
@@ -98,36 +98,40 @@ def extract(
     pool: Pooling = Pool.mean,
     grid: Grid = 0,
     form: Annotated[
-        Format, typer.Option("--format", help="npy is time first, npy-dt feature first.")
+        Format, typer.Option("--format", help="npy: [time, feature]; npy-dt: [feature, time].")
     ] = Format.npy,
-    dtype: Annotated[Dtype, typer.Option(help="Type of the numbers written.")] = Dtype.float32,
+    dtype: Annotated[Dtype, typer.Option(help="Number type of the files.")] = Dtype.float32,
     frames_per_window: Frames = 64,
     window_mode: Mode = WindowMode.block,
     window_stride: Stride = 1,
     crop: Crop = 0,
     resampler: Annotated[
-        Resampler, typer.Option(help="cv2, as the data-set code, or antialiased.")
+        Resampler,
+        typer.Option(help="How frames are resized: cv2, as V-JEPA's code, or antialiased."),
     ] = Resampler.cv2,
     reader: ReaderChoice = ReaderName.auto,
     on_error: Annotated[
         OnError,
         typer.Option(
-            help="repeat: use the frame before for one that cannot be decoded; skip: leave out "
-            "videos that cannot be read and exit with code 0."
+            help="fail: exit code 1 if a video cannot be read; skip: leave it out, exit code 0; "
+            "repeat: fill a frame that cannot be decoded with the one before."
         ),
     ] = OnError.fail,
     shard: Annotated[
-        str, typer.Option(metavar="I/N", help="Encode part I of N, from 0/N to N-1/N.")
+        str, typer.Option(metavar="I/N", help="Encode only part I of N; I counts from 0.")
     ] = "0/1",
-    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     threads: Annotated[
-        int, typer.Option(min=1, help="Threads of each process; can change the last digits.")
+        int, typer.Option(min=1, help="Threads per process; can change the last digits.")
     ] = 1,
     batch_windows: Annotated[int, typer.Option(min=1, help="Windows encoded at once.")] = 1,
-    precision: Annotated[str, typer.Option(help="fp32, or bf16 (autocast).")] = "fp32",
+    precision: Annotated[str, typer.Option(help="fp32 or bf16 (autocast).")] = "fp32",
     device: Annotated[str, typer.Option(help=DEVICE, callback=resolved_device)] = "auto",
 ) -> None:
-    """Write one token per time step for your own videos, or encode takes of this project."""
+    """Write one feature vector (token) per time step of your videos.
+
+    Without videos, encode the takes of this project, or a `--shard` of them, for stage `patches`.
+    """
     with one_line_errors():
         part = shard_of(shard)
         refuse_idle_options(context)

@@ -33,27 +33,29 @@ class WindowMode(StrEnum):
 
 Inputs = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="VIDEO|FOLDER", help="Without any: the takes of this project."),
+    typer.Argument(metavar="VIDEO|FOLDER", help="Default: the takes of this project."),
 ]
 Backbone = Annotated[
-    str, typer.Option(help="vjepa2_1_vit_{base,large,giant,gigantic}_384, timm:NAME, hf:NAME.")
+    str,
+    typer.Option(help="vjepa2_1_vit_SIZE_384 (base, large, giant, gigantic), timm:NAME, hf:NAME."),
 ]
 BACKBONE = "vjepa2_1_vit_large_384"
 Model = Annotated[
     Path | None,
-    typer.Option(help="Encode with the models of a run (pooler/ and pjepa/)."),
+    typer.Option(help="Use the models of a run: a folder with pooler/ and pjepa/."),
 ]
 Fps = Annotated[float, typer.Option(min=0.001, help="Tokens per second.")]
-Pooling = Annotated[Pool, typer.Option(help="mean: average over patches; none: keep every cell.")]
+Pooling = Annotated[Pool, typer.Option(help="mean: average over patches; none: keep their grid.")]
 Grid = Annotated[
-    int, typer.Option(min=0, help="Cells a side with --pool none; 0 keeps every patch.")
+    int, typer.Option(min=0, help="With --pool none: side of the grid; 0 keeps every patch.")
 ]
 Frames = Annotated[int, typer.Option(min=1, help="Frames encoded together.")]
 Mode = Annotated[
-    WindowMode, typer.Option(help="block: side by side; trailing: no token sees beyond its stride.")
+    WindowMode,
+    typer.Option(help="block: windows side by side; trailing: windows end with their tokens."),
 ]
-Stride = Annotated[int, typer.Option(min=1, help="Tokens kept of a trailing window.")]
-Crop = Annotated[int, typer.Option(min=0, help="Pixels a side; 0: the backbone's own.")]
+Stride = Annotated[int, typer.Option(min=1, help="Tokens kept from each trailing window.")]
+Crop = Annotated[int, typer.Option(min=0, help="Input size in pixels; 0: the backbone's own.")]
 
 # What the models of a run settle, and what is of use with them alone.
 SETTLED = (

@@ -50,15 +50,16 @@ def plan(
     per_hour: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="BACKBONE", help="Print GB and GPU hours for one hour of video instead."
+            metavar="BACKBONE", help="Instead, print GB and GPU hours for one hour of video."
         ),
     ] = None,
 ) -> None:
-    """Print tokens, disk and GPU hours; exit code 1 if the disk is too small.
+    """Estimate tokens, disk space and GPU hours. Exit code 1 if the disk is too small.
 
-    With videos: of `pjepa extract` with the same options. Without: of the stage `patches` with
-    params.yaml. It also says whether decoding on this machine (`machine.workers` threads) or a GPU
-    is the limit. `--per-hour released` shows the released V-JEPA 2.1 variants side by side.
+    With videos: the cost of `pjepa extract` with the same options. Without: the cost of the stage
+    `patches` as params.yaml sets it. Also says whether decoding on this machine
+    (`machine.workers` threads) or a GPU is the limit. `--per-hour released` shows the released
+    V-JEPA 2.1 variants side by side.
     """
     if per_hour:
         with one_line_errors():

@@ -19,7 +19,7 @@ class ReaderName(StrEnum):
     pyav = "pyav"
 
 
-READER_HELP = "Video decoder; auto takes the faster one that reads the file correctly."
+READER_HELP = "Video decoder; auto is PyAV."
 ReaderChoice = Annotated[ReaderName, typer.Option("--reader", help=READER_HELP)]
 ProjectReader = Annotated[
     ReaderName | None, typer.Option("--reader", help=f"{READER_HELP} Default: patches.reader.")

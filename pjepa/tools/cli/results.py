@@ -24,9 +24,11 @@ NEXT = (
 
 @app.command(rich_help_panel=LOOK)
 def summary(
-    probe: Annotated[str, typer.Option(help="A probe of results/metrics.json.")] = "linear",
+    probe: Annotated[
+        str, typer.Option(help="Which probe; one of results/metrics.json.")
+    ] = "linear",
 ) -> None:
-    """Print the main numbers of results/metrics.json, where the report is, and what comes next."""
+    """Print the main numbers of this run, where the report is, and what to do next."""
     from pjepa.tools.summary import summary_table
 
     with one_line_errors():
@@ -44,10 +46,10 @@ def summary(
 @app.command(rich_help_panel=LOOK)
 def verify(
     tolerance: Annotated[
-        float, typer.Option(min=0, help="Points by which a number may differ.")
+        float, typer.Option(min=0, help="How far a number may differ, in points.")
     ] = 2.0,
 ) -> None:
-    """Compare results/metrics.json with the committed one; exit code 1 if they differ."""
+    """Compare results/metrics.json with the committed one. Exit code 1 if they differ."""
     warn_of_stale_data()
     with one_line_errors():
         present = read_json(paths.METRICS)
@@ -68,16 +70,16 @@ def compare(
         list[str],
         typer.Argument(
             metavar="EXP",
-            help="Experiments, branches, tags or commits; `workspace`: the files on disk.",
+            help="Experiments, branches, tags or commits; workspace means the files on disk.",
         ),
     ],
-    probe: Annotated[str | None, typer.Option(help="Only this probe; all by default.")] = None,
+    probe: Annotated[str | None, typer.Option(help="Only this probe; default: all.")] = None,
     metric: Annotated[str, typer.Option(help="acc, acc_bg, edit, f1_50, ...")] = "acc",
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write every number to this file.")
     ] = None,
     html_file: Annotated[
-        Path | None, typer.Option("--html", help="Also write a page; for two experiments.")
+        Path | None, typer.Option("--html", help="Also write a page that compares two experiments.")
     ] = None,
 ) -> None:
     """Compare experiments with paired intervals; seeds and folds are averaged."""
@@ -107,11 +109,11 @@ def compare(
 @app.command(rich_help_panel=LOOK)
 def table(
     preset: Annotated[
-        str | None, typer.Option(help="Compare as this preset; by default the applied one.")
+        str | None, typer.Option(help="Compare as this preset; default: the one in use.")
     ] = None,
-    as_latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.")] = False,
+    as_latex: Annotated[bool, typer.Option("--latex", help="Print the table as LaTeX.")] = False,
 ) -> None:
-    """Print our metrics beside the paper's for the applied preset, and what is not alike."""
+    """Print our metrics beside the paper's for this preset, and what is not comparable."""
     from pjepa.tools.compare.paper_table import (
         applied_preset,
         caveats,
@@ -143,21 +145,21 @@ STUDIED = ("acc", "macro_f1", "edit", "f1_50")
 
 @app.command(rich_help_panel=LOOK)
 def study(
-    probe: Annotated[str, typer.Option(help="Whose fitted heads are used.")] = "linear",
+    probe: Annotated[str, typer.Option(help="Which probe's fitted models are scored.")] = "linear",
     past: Annotated[
-        list[int], typer.Option(min=0, help="Blocks of the past that the encoder sees; repeat it.")
+        list[int], typer.Option(min=0, help="Past blocks the encoder sees; may be repeated.")
     ] = [0, 1, 2, 4, 8],  # noqa: B006
     shuffles: Annotated[
-        int, typer.Option(min=0, help="Random orders of segments, averaged; 0: none.")
+        int, typer.Option(min=0, help="Random orders of segments to average; 0: none.")
     ] = 3,
     on: Annotated[
-        Path, typer.Option(help="A project whose takes are scored: transfer to other data.")
+        Path, typer.Option(help="Project whose takes are scored, to test transfer.")
     ] = Path(),
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write every number to this file.")
     ] = None,
 ) -> None:
-    """Score fitted probes again with less context, shuffled segments, or on other data."""
+    """Score the fitted probes again with less context, shuffled segments or other data."""
     from dataclasses import asdict
 
     from pjepa.tools.studies.study import studied_project
@@ -178,7 +180,11 @@ def study(
 
 @app.command(rich_help_panel=LOOK)
 def questions() -> None:
-    """What comes next, and how far along? Cut takes are encoded anew: results/questions/."""
+    """Measure how well features tell the next step and the progress of a take.
+
+    Takes are cut inside their steps and encoded again, so no feature has seen the rest. Writes
+    results/questions/; `pjepa stream` and `pjepa predict` then show both.
+    """
     from pjepa.tools.questions import answer_questions, next_lines, progress_lines
 
     warn_of_stale_data()
