@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,13 @@ def test_a_film_that_reads_back_wrong_is_broken(
     first = next(doctor.codecs())
     assert first.state == "broken"
     assert "reinstall av" in first.detail
+
+
+def test_a_missing_extra_says_which_setting_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ruptures", None)
+    found = by_name(list(doctor.installation()))["ruptures"]
+    assert found.state == "missing"
+    assert "for pjepa.segments: ruptures, install pjepa[segments]" in found.detail
 
 
 @pytest.mark.slow
