@@ -24,6 +24,8 @@ def test_links_and_files_exist(page: str) -> None:
         assert (ROOT / "docs" / target).exists(), target
     for name in re.findall(r"`((?:pjepa|stages|benchmarks)/[\w/.]+)`", text):
         assert "NAME" in name or (ROOT / name).exists(), name
+    for name in re.findall(r"(?<![\w/.-])((?:tests|examples|presets)/[\w/.-]*\.\w+)", text):
+        assert (ROOT / name).exists(), name
     for module in re.findall(r"python -m (benchmarks\.\w+)", text):
         assert (ROOT / f"{module.replace('.', '/')}.py").exists(), module
 
