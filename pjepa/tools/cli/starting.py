@@ -67,7 +67,7 @@ def _next(folder: Path, videos: Path, params: Params, labelled: int) -> Iterator
         yield f"for steps: fill in start, end and label in {LABELS}, then `pjepa data scan`"
         if others := other_annotations(videos):
             note = Note(f"{len(others)} files look like annotations", tuple(others))
-            yield f"{note.line(SHOWN)}; data.folder.labels can name them (docs/data.md)"
+            yield f"{note.line(SHOWN)}; data.folder.labels can name them (docs/own-videos.md)"
     if missing := missing_weights(params.patches):
         yield f"weights: {missing.removeprefix('patches.checkpoint: ')}"
         yield (
