@@ -67,9 +67,11 @@ def test_the_shell_completes_commands(typed: str, offered: list[str]) -> None:
 def test_every_command_and_option_says_what_it_does() -> None:
     root = typer.main.get_command(app)
     groups = [root, root.commands["data"]]
-    commands = {c.name: c for group in groups for c in group.commands.values()}
+    commands = {c.name: c for group in groups for c in (group, *group.commands.values())}
     for name, command in commands.items():
         assert command.help, name
+        rest = command.help.partition("\n\n")[2]  # typer joins the lines of the first paragraph
+        assert all(len(line) < 79 for line in rest.splitlines()), name
         for option in command.params:
             assert option.help, (name, option.name)
 

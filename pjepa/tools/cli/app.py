@@ -85,9 +85,11 @@ def _options(
 ) -> None:
     """Turn long how-to videos into features that know the procedure so far (P-JEPA).
 
-    `dvc repro` runs the pipeline; these are the tools around it. A take is one video, a token the
-    feature vector of one time step (a quarter second). A probe is a small model fitted on frozen
-    features; a cell is one probe on one kind of features.
+    `dvc repro` runs the pipeline; these are the tools around it.
+
+    A take is one video; a token is the feature vector of one time step (a
+    quarter second). A probe is a small model fitted on frozen features; a
+    cell is one probe on one kind of features.
     """
     for name, asked in ((QUIET, quiet), (VERBOSE, verbose)):
         if asked:

@@ -39,7 +39,8 @@ def scan(
 ) -> None:
     """List the files of a data source in data/sources/NAME.json, which Git tracks.
 
-    DVC sees data outside the project only through this list: scan again after every change.
+    DVC sees data outside the project only through this list: scan again
+    after every change.
     """
     from pjepa.core.files import read_json
     from pjepa.core.roots import data_root
@@ -143,7 +144,8 @@ def init(
 ) -> None:
     """Start with your own videos: write a CSV for labels, params.yaml and the list of files.
 
-    Applies the preset own-videos. A params.yaml that already reads this folder is kept.
+    Applies the preset own-videos. A params.yaml that already reads this
+    folder is kept.
     """
     from pjepa.tools.cli.starting import begin
 

@@ -130,7 +130,8 @@ def extract(
 ) -> None:
     """Write one feature vector (token) per time step of your videos.
 
-    Without videos, encode the takes of this project, or a `--shard` of them, for stage `patches`.
+    Without videos, encode the takes of this project, or a `--shard` of
+    them, for the stage `patches`.
     """
     with one_line_errors():
         part = shard_of(shard)

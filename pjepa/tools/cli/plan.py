@@ -56,10 +56,10 @@ def plan(
 ) -> None:
     """Estimate tokens, disk space and GPU hours. Exit code 1 if the disk is too small.
 
-    With videos: the cost of `pjepa extract` with the same options. Without: the cost of the stage
-    `patches` as params.yaml sets it. Also says whether decoding on this machine
-    (`machine.workers` threads) or a GPU is the limit. `--per-hour released` shows the released
-    V-JEPA 2.1 variants side by side.
+    With videos: the cost of `pjepa extract` with the same options. Without:
+    the cost of the stage `patches` as params.yaml sets it. Also says whether
+    decoding on this machine (`machine.workers` threads) or a GPU is the limit.
+    `--per-hour released` shows the released V-JEPA 2.1 variants side by side.
     """
     if per_hour:
         with one_line_errors():

@@ -182,8 +182,9 @@ def study(
 def questions() -> None:
     """Measure how well features tell the next step and the progress of a take.
 
-    Takes are cut inside their steps and encoded again, so no feature has seen the rest. Writes
-    results/questions/; `pjepa stream` and `pjepa predict` then show both.
+    Takes are cut inside their steps and encoded again, so that no feature has
+    seen the rest. Writes results/questions/; `pjepa stream` and `pjepa predict`
+    then show both.
     """
     from pjepa.tools.questions import answer_questions, next_lines, progress_lines
 

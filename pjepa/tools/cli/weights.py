@@ -69,9 +69,9 @@ def convert(
 ) -> None:
     """Convert released weights: a V-JEPA encoder to safetensors, or a probe head to a folder.
 
-    The encoder alone is a fifth of the released file and keeps its weights id, so stored features
-    stay valid. A converted head is what `pjepa predict` and `pjepa stream` load as `model/` of a
-    cell.
+    The encoder alone is a fifth of the released file and keeps its weights
+    id, so stored features stay valid. A converted head is what `pjepa predict`
+    and `pjepa stream` load as `model/` of a cell.
     """
     with one_line_errors():
         if backbone is None:
