@@ -31,7 +31,8 @@ app.add_typer(data, name="data", rich_help_panel=DATA)
 @data.command()
 def scan(
     name: Annotated[
-        str | None, typer.Argument(help="A data source of params.yaml; default: data.source.")
+        str | None,
+        typer.Argument(metavar="NAME", help="A data source of params.yaml; default: data.source."),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit code 1 if the list is out of date.")
@@ -107,7 +108,9 @@ def check(
 
 @data.command()
 def view(
-    take: Annotated[str, typer.Argument(help="A take's id, as in data/takes/takes.parquet.")],
+    take: Annotated[
+        str, typer.Argument(metavar="TAKE", help="A take's id, as in data/takes/takes.parquet.")
+    ],
     out: Annotated[
         Path | None, typer.Option(help="The picture to write; default: TAKE.png.")
     ] = None,
@@ -131,7 +134,7 @@ def view(
 
 @data.command()
 def init(
-    folder: Annotated[Path, typer.Argument(help="A folder of videos.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of videos.")],
     pooler: Annotated[
         PoolerKind | None,
         typer.Option(

@@ -74,7 +74,9 @@ def representation_stream(name: str) -> Path:
 
 @app.command(rich_help_panel=SHARE)
 def publish(
-    repo: Annotated[str | None, typer.Argument(help="NAME/MODEL on the hub.")] = None,
+    repo: Annotated[
+        str | None, typer.Argument(metavar="REPO", help="NAME/MODEL on the hub.")
+    ] = None,
     folder: Annotated[
         Path | None, typer.Option(help="Also write the files here; without REPO, only here.")
     ] = None,

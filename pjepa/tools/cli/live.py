@@ -77,7 +77,9 @@ USUAL = (paths.cell("attentive", "pjepa"), paths.cell("linear", "pjepa"))
 
 @app.command(rich_help_panel=FEATURES)
 def stream(
-    source: Annotated[str, typer.Argument(help="A video file, or - to read video from a pipe.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A video file, or - to read video from a pipe.")
+    ],
     model: ModelFolder = paths.ENCODER.parent,
     probe: ProbeFolder = None,
     jsonl: Annotated[

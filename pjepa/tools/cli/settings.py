@@ -16,7 +16,9 @@ from pjepa.ui.errors import InputError
 
 @app.command(rich_help_panel=RUN)
 def preset(
-    name: Annotated[str | None, typer.Argument(help="A file of presets/ without .yaml.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A file of presets/ without .yaml.")
+    ] = None,
     keep: Annotated[
         list[str] | None,
         typer.Option(help="Keep this section of the current params.yaml; may be repeated."),

@@ -57,7 +57,9 @@ def _print_catalogue() -> None:
 
 @app.command(rich_help_panel=DATA)
 def convert(
-    checkpoint: Annotated[str, typer.Argument(help="A released .pt file, or the name of one.")],
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT", help="A released .pt file, or the name of one.")
+    ],
     backbone: Annotated[
         str | None,
         typer.Option(help="Encoder variant, vjepa2_1_vit_..._384; leave out for a probe head."),
