@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pjepa.core.files import read_json
+from pjepa.core.files import read_object
 from pjepa.core.runs import runs
 from pjepa.core.time_grid import cut_ids
 from pjepa.encoder.segments.rule import take_segments
@@ -66,7 +66,9 @@ def features_info(stack: Stack, model: Path) -> StreamInfo:
             used["found_max"] = stack.rule.found.config.max_tokens
         if config.attention == "clip_causal":
             used["block"] = stack.rule.block
-    chosen: SelectionLabels = read_json(model / "pjepa" / "selection.json")["selection_labels"]
+    chosen: SelectionLabels = read_object(model / "pjepa" / "selection.json", "selection_labels")[
+        "selection_labels"
+    ]
     return encoder_info(info, config.model_copy(update=used), "pjepa", 0.0, chosen)
 
 

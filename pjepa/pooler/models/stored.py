@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from pjepa.core.files import read_json
+from pjepa.core.files import read_object
 from pjepa.core.time_grid import cut_ids, window_ids
 from pjepa.pooler.models.action import ActionPooler, ActionShape, padded
 from pjepa.pooler.models.alignment import Alignment
@@ -48,7 +48,7 @@ class StoredPooler:
         """Return the poolers of a folder; `threads` change the last bits of tokens."""
         if threads is not None:
             torch.set_num_threads(threads)
-        config = read_json(folder / CONFIG)
+        config = read_object(folder / CONFIG, "model", "fold_of", "batch_windows")
         shape = ActionShape(**config["model"])
         main, _ = read_weights(folder / MODEL, shape, device)
         folds = tuple(

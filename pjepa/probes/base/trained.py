@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from pjepa.core.files import read_json
+from pjepa.core.files import read_object
 from pjepa.metrics.runs import label_runs
 from pjepa.nn.scale import channel_scale
 from pjepa.probes.base.config import ProbeCommonConfig, TrainedConfig
@@ -52,7 +52,7 @@ class TrainedKind:
 
     def load(self, folder: Path) -> TrainedProbe:
         """Return the probe that `TrainedProbe.save` wrote."""
-        config = read_json(folder / "config.json")
+        config = read_object(folder / "config.json", "settings", "fit", *Task.__dataclass_fields__)
         task = Task(**{name: config[name] for name in Task.__dataclass_fields__})
         probe = self.new(self.config.model_validate(config["settings"]), task, 0)
         tensors = load_file(folder / "model.safetensors")

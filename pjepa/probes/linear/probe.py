@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pjepa.core.files import read_json, write_json
+from pjepa.core.files import read_object, write_json
 from pjepa.nn.optimizers import AdamW
 from pjepa.nn.scale import channel_scale
 from pjepa.probes.base.probe import Span
@@ -74,7 +74,7 @@ class LinearProbe:
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Return the probe that `save` wrote."""
-        details = read_json(folder / "config.json")
+        details = read_object(folder / "config.json", "classes", "width")
         if details.pop("kind", None) != "linear":
             raise InputError(f"{folder}: not a linear probe")
         tensors = load_file(folder / "model.safetensors")

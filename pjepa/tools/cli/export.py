@@ -110,7 +110,7 @@ def publish(
 
 def project_card(encoder: ProcedureEncoder, licence: str = "other") -> str:
     """Return the card with this project's stream, takes, selection and metrics."""
-    from pjepa.core.files import read_json
+    from pjepa.core.files import read_object
     from pjepa.core.tables import read_takes
     from pjepa.hub.card import CardFacts, model_card
     from pjepa.streams.store import StreamReader
@@ -121,14 +121,14 @@ def project_card(encoder: ProcedureEncoder, licence: str = "other") -> str:
         table = read_takes(paths.TAKES_TABLE)
         counts.update(table["dataset"] + " " + table["split"])
     pooler = paths.POOLER / "config.json"
-    patches = read_json(pooler).get("patches") if pooler.exists() else None
+    patches = read_object(pooler).get("patches") if pooler.exists() else None
     chosen = paths.ENCODER / "selection.json"
-    metrics = read_json(paths.METRICS) if paths.METRICS.exists() else {}
+    metrics = read_object(paths.METRICS) if paths.METRICS.exists() else {}
     facts = CardFacts(
         tokens=StreamReader(paths.STREAM).info if paths.STREAM.exists() else None,
         features=StreamReader(made[0]).info if made else None,
         takes=counts,
-        selection=read_json(chosen) if chosen.exists() else {},
+        selection=read_object(chosen) if chosen.exists() else {},
         metrics={probe: rows for probe, rows in metrics.items() if _is_table(rows)},
         datasets=sorted({name.rsplit(" ", 1)[0] for name in counts}),
         backbone=(patches or {}).get("backbone", ""),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pjepa.core.files import read_json, write_json
+from pjepa.core.files import read_object, write_json
 from pjepa.tools import paths
 from pjepa.tools.cli.app import LOOK, app, one_line_errors, warn_of_stale_data
 from pjepa.tools.cli.targets import check_target
@@ -32,7 +32,7 @@ def summary(
     from pjepa.tools.summary import summary_table
 
     with one_line_errors():
-        metrics = read_json(paths.METRICS)
+        metrics = read_object(paths.METRICS)
         if metrics:
             print_table(*summary_table(metrics, probe))
         else:
@@ -52,7 +52,7 @@ def verify(
     """Compare results/metrics.json with the committed one. Exit code 1 if they differ."""
     warn_of_stale_data()
     with one_line_errors():
-        present = read_json(paths.METRICS)
+        present = read_object(paths.METRICS)
         changes = metric_changes(committed_metrics(paths.METRICS), present, tolerance)
     title = f"{paths.METRICS} against HEAD, tolerance {tolerance:g} points"
     print_table(
