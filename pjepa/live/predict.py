@@ -44,6 +44,7 @@ from pjepa.questions.outlook import of_step
 from pjepa.report.figures.timelines import Strip, draw_strips
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import Meter
+from pjepa.video.files import check_name
 from pjepa.video.index import VideoInfo, frame_index
 
 TABLE, SCORES = "segments.csv", "scores"  # of all videos, and the folder of each one's tokens
@@ -154,6 +155,7 @@ def opened_folder(models: Models, out: Path, formats: Sequence[str], cleaning: C
 
 def video_digest(video: Path) -> str:
     """Return the content hash of a video, which tells whether it was replaced."""
+    check_name(video)
     if not video.is_file():
         raise InputError(f"{video}: no such video")
     return file_sha256(video)

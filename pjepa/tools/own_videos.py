@@ -46,7 +46,7 @@ from pjepa.streams.schema import Provenance, StreamInfo
 from pjepa.streams.store import StreamWriter, Take
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
-from pjepa.video.files import VIDEO_SUFFIXES, video_files
+from pjepa.video.files import VIDEO_SUFFIXES, check_name, found_videos
 from pjepa.video.index import header_seconds
 
 WORK = ".pjepa"  # what is not finished, inside the output folder
@@ -85,7 +85,7 @@ def own_videos(inputs: list[Path]) -> list[OwnVideo]:
     found = []
     for given in inputs:
         if given.is_dir():
-            inside = [Path(name) for name in video_files(given)]
+            inside = [Path(name) for name in found_videos(given)]
             if not inside:
                 raise InputError(f"{given}: no videos in this folder ({', '.join(VIDEO_SUFFIXES)})")
             found += [(given / place, place) for place in inside]
@@ -119,7 +119,7 @@ def extract_own(
     work = output.folder / WORK
     work.mkdir(parents=True, exist_ok=True)
     remove_partials(work)
-    absent = {v.name: f"{v.path}: no such video" for v in videos if not v.path.is_file()}
+    absent = {video.name: fault for video in videos if (fault := _fault(video.path))}
     jobs = {job.take_id: job for job in _jobs(videos, absent, config, facts, work)}
     repeats = config.on_error == "repeat"
     waiting = {name: job for name, job in jobs.items() if not _is_done(job, output, repeats)}
@@ -138,6 +138,15 @@ def extract_own(
     failed = encode_missing(jobs_left, config, facts, execute, finish, "extract: video")
     reasons = {name: failed[job.target] for name, job in waiting.items() if job.target in failed}
     return {**absent, **reasons}
+
+
+def _fault(video: Path) -> str:
+    """Return why a video cannot be encoded, as far as its name tells."""
+    try:
+        check_name(video)
+    except InputError as error:
+        return str(error)
+    return "" if video.is_file() else f"{video}: no such video"
 
 
 def _jobs(

@@ -27,6 +27,7 @@ from pjepa.nn.state import load_state
 from pjepa.patches.store import read_patches
 from pjepa.pooler.models import load_pooler
 from pjepa.probes.base.registry import load_probe
+from pjepa.report.numbers.predictions import read_predictions
 from pjepa.report.numbers.results import read_cell
 from pjepa.streams.store import StreamReader, read_labels
 from pjepa.takes.config import DataConfig
@@ -88,6 +89,7 @@ TABLE_READERS: dict[str, Reader] = {
     "takes.parquet": read_takes,
     "segments.parquet": read_segments,
     "stream.parquet": StreamReader,
+    "predictions.parquet": lambda path: read_predictions(path.parent),
 }
 TENSORS: dict[str, bytes] = {
     "is empty": b"",

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 import xml.etree.ElementTree as ET
 
@@ -265,15 +266,19 @@ def test_a_folder_goes_on_past_bad_videos_and_where_it_stopped(predicted, tmp_pa
     predict = Runner(predicted[0], tmp_path / "films")
     bad = predict.films / "day 1/bad.mp4"
     bad.write_text("no video")
+    other_encoding = predict.films / os.fsdecode(b"caf\xe9.mp4")
+    shutil.copy(predicted[0] / "v/take 1.mp4", other_encoding)
     done = predict(tmp_path / "gone.mp4", "--format", "vtt")
     assert done.exit_code == 1
+    assert r"caf\xe9.mp4: the name is not UTF-8 text; rename the video" in done.output
     assert "bad.mp4: cannot be decoded" in done.output
     assert "gone.mp4: no such video" in done.output
-    assert "predict: 2 videos cannot be read, listed above" in done.output
+    assert "predict: 3 videos cannot be read, listed above" in done.output
     assert {row["video"] for row in predict.rows()} == {"a.mp4", "day 1/b.mp4", "day 1/c.mkv"}
     assert (predict.out / "day 1/c.vtt").exists()
     first = predict.files()
     bad.unlink()
+    other_encoding.unlink()
     shutil.copy(predicted[0] / "v/take 1.mp4", predict.films / "d.mp4")
     again = predict("--format", "vtt")
     assert again.exit_code == 0, again.output

@@ -150,8 +150,9 @@ def read_cell(probe: str, representation: str, folder: Path) -> Cell:
 
 
 def _cell(probe: str, representation: str, folder: Path) -> Cell:
-    details, metrics = read_object(folder / "details.json"), read_object(folder / "metrics.json")
+    details = read_object(folder / "details.json")
     stored = details["intervals"][details["fits"][0]]
+    metrics = read_object(folder / "metrics.json")
     names = [name for name in (*METRICS, CLIP_METRIC) if name in stored]
     return Cell(
         probe=probe,
