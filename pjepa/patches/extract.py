@@ -27,7 +27,14 @@ from pjepa.patches.cost import stored_bytes
 from pjepa.patches.encode import Job, OnFrames, Outcome, patch_info
 from pjepa.patches.identity import behaviour, video_hashes
 from pjepa.patches.plan import check_disk
-from pjepa.patches.store import PatchInfo, cuts_of, repeated_frames, store_key, store_path
+from pjepa.patches.store import (
+    PatchInfo,
+    cuts_of,
+    notes_of,
+    repeated_frames,
+    store_key,
+    store_path,
+)
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import Meter, say
 from pjepa.video.index import MAX_GAP_S
@@ -90,13 +97,14 @@ def extract(
     check_disk(stored_bytes(steps, config, facts), store)
     kept = {job.target: job for job in jobs if job.target not in missing}
     with ThreadPoolExecutor(1) as background:  # reading the store takes long; encoding continues
-        damaged = background.submit(damaged_files, kept, config.workers)
+        owners = {file: job for t, job in kept.items() for file in (t, *notes_of(t))}
+        damaged = background.submit(damaged_files, owners, config.workers)
         failed = encode_missing(list(missing.values()), config, facts, execute)
-        for target in damaged.result():
-            put_aside(target, "is damaged, it is not what was encoded; encoding it again")
-            missing[target] = kept[target]
-    again = [missing[target] for target in damaged.result()]
-    failed |= encode_missing(again, config, facts, execute)
+        for file in damaged.result():
+            put_aside(file, "is damaged, it is not what was encoded; encoding it again")
+    again = {owners[file].target: owners[file] for file in damaged.result()}
+    missing |= again
+    failed |= encode_missing(list(again.values()), config, facts, execute)
     repeated = {
         job.take_id: count
         for job in jobs

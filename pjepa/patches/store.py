@@ -226,9 +226,20 @@ def skipped_takes(folder: Path) -> dict[str, str]:
     return dict(read_json(path)) if path.exists() else {}
 
 
+def notes_of(target: Path) -> list[Path]:
+    """Return the notes beside a take's file: of repeated frames and of jumps, where there are."""
+    notes = (target.with_suffix(f".{name}") for name in (REPEATED, CUTS))
+    return [note for note in notes if note.exists()]
+
+
+def _write_note(path: Path, value: Any) -> None:
+    with sealed_file(path) as partial:
+        partial.write_text(json.dumps(value))
+
+
 def note_repeated(target: Path, frames: int) -> None:
     """Record beside a take's file, before it appears, how many frames replace lost ones."""
-    write_json(target.with_suffix(f".{REPEATED}"), {"frames": frames})
+    _write_note(target.with_suffix(f".{REPEATED}"), {"frames": frames})
 
 
 def repeated_frames(target: Path) -> int:
@@ -239,7 +250,7 @@ def repeated_frames(target: Path) -> int:
 
 def note_cuts(target: Path, jumps_s: list[float]) -> None:
     """Record beside a take's file, before it appears, when its time stamps jump (seconds)."""
-    write_json(target.with_suffix(f".{CUTS}"), jumps_s)
+    _write_note(target.with_suffix(f".{CUTS}"), jumps_s)
 
 
 def cuts_of(target: Path) -> list[float]:

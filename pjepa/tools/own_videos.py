@@ -33,10 +33,9 @@ from pjepa.patches.extract import (
 from pjepa.patches.identity import behaviour, video_hashes
 from pjepa.patches.plan import check_disk
 from pjepa.patches.store import (
-    CUTS,
-    REPEATED,
     PatchInfo,
     cuts_of,
+    notes_of,
     read_patches,
     repeated_frames,
     store_key,
@@ -220,9 +219,8 @@ def write_features(job: Job, info: PatchInfo, output: Output) -> None:
     with atomic_file(file) as partial:
         _write(partial, tokens, times, info, job.take_id, output)
     write_json(file.with_name(f"{file.name}.json"), sidecar(job, info, tokens, times, output))
-    remove_sealed(job.target)
-    for note in (REPEATED, CUTS):
-        job.target.with_suffix(f".{note}").unlink(missing_ok=True)
+    for file in (*notes_of(job.target), job.target):
+        remove_sealed(file)
 
 
 def token_facts(info: PatchInfo, output: Output) -> StreamInfo:
