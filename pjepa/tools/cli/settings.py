@@ -36,7 +36,9 @@ def preset(
         if migrate == (name is not None):
             raise InputError("give the name of a preset, or --migrate")
         after = migrated_text() if name is None else preset_text(name, keep or [])
-        before = paths.PARAMS.read_text() if paths.PARAMS.exists() else ""
+        before = ""
+        if paths.PARAMS.exists():  # only to be shown: what is damaged is replaced
+            before = paths.PARAMS.read_text(encoding="utf-8", errors="replace")
         if before == after:
             typer.echo(f"{paths.PARAMS}: nothing to change")
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 from pjepa.core.files import atomic_file
 from pjepa.core.roots import DATA_ROOT, LOCAL, data_root
@@ -59,8 +60,8 @@ def _next(folder: Path, videos: Path, params: Params, labelled: int) -> Iterator
         yield f"{run} features, probes on {labelled} labelled videos, and `pjepa predict` for more"
         if params.pooler.kind == "mean":
             yield (
-                f"offer: `pjepa data init {folder} --pooler action` trains the paper's pooler on "
-                "the labels; the mean needs none"
+                f"offer: `pjepa data init {quote(str(folder))} --pooler action` trains the paper's "
+                "pooler on the labels; the mean needs none"
             )
     else:
         yield f"{run} features and an encoder; without labels no probe, so no `pjepa predict`"
