@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pjepa.metrics.segmentation import TakeStatistics, scores
+from pjepa.metrics.statistics import Values
 from pjepa.ui.errors import InputError
 
 Statistics = Mapping[str, TakeStatistics]  # by take id
-Values = NDArray[np.float64]
 PERCENTILES = (2.5, 97.5)
 FEWEST = 6  # groups; resamples of fewer are too much alike for a 95 % interval
 

@@ -17,7 +17,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pjepa.metrics.runs import LabelArray, Runs, edit_score, label_runs, majority_vote, segment_hits
+from pjepa.metrics.runs import (
+    LabelArray,
+    LabelRuns,
+    edit_score,
+    label_runs,
+    majority_vote,
+    segment_hits,
+)
 from pjepa.ui.errors import InputError
 
 Values = NDArray[np.float64]
@@ -181,6 +188,6 @@ def _checked(truth: ArrayLike, prediction: ArrayLike) -> tuple[LabelArray, Label
     return y, p
 
 
-def _segment_names(runs: Runs, ignored: set[int]) -> list[int]:
+def _segment_names(runs: LabelRuns, ignored: set[int]) -> list[int]:
     """Return the labels of the runs that are segments: known and not ignored."""
     return [label for label in runs.labels.tolist() if label >= 0 and label not in ignored]

@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pjepa.core.digests import damaged_files, put_aside
 from pjepa.core.disk import remove_partials
 from pjepa.core.machine import device_kind
-from pjepa.core.tables import VideoRow
+from pjepa.core.tables import BoundaryTimes, VideoRow
 from pjepa.core.time_grid import token_count
 from pjepa.patches.backbone import BackboneFacts, backbone_facts
 from pjepa.patches.config import PatchesConfig
@@ -38,8 +35,6 @@ CHANGES_BYTES = (
     "window_mode", "window_stride", "reader", "grid", "batch_windows", "threads", "precision",
     "compile",
 )  # fmt: skip
-
-Boundaries = dict[str, NDArray[np.float64]]
 
 
 class Executor(Protocol):
@@ -68,7 +63,7 @@ class Extraction:
 
 def extract(
     rows: list[VideoRow],
-    boundaries: Boundaries,
+    boundaries: BoundaryTimes,
     config: PatchesConfig,
     store: Path,
     execute: Executor,
@@ -130,7 +125,7 @@ def byte_settings(config: PatchesConfig) -> dict[str, Any]:
 
 def planned_jobs(
     rows: list[VideoRow],
-    boundaries: Boundaries,
+    boundaries: BoundaryTimes,
     config: PatchesConfig,
     facts: BackboneFacts,
     store: Path,

@@ -21,9 +21,10 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from pjepa.core.choices import WindowMode, WindowScope
 from pjepa.core.digests import sealed_file
 from pjepa.core.files import read_json, write_json
-from pjepa.core.time_grid import Sampling, WindowMode, WindowScope
+from pjepa.core.time_grid import Sampling
 from pjepa.ui.errors import InputError
 
 TENSOR = "patches"

@@ -35,7 +35,7 @@ RANK_SAMPLE = 2048  # tokens whose effective rank is taken: the first of an epoc
 STARVED = 0.05  # share of the time spent waiting for data that is worth a word
 
 
-class Step(NamedTuple):
+class StepResult(NamedTuple):
     """What an optimiser step was: losses summed over what `counts` counts, and its targets."""
 
     losses: Tensor  # [2] float64, on the device: Eq. 2, the neighbour term
@@ -62,7 +62,7 @@ class Trainer:
                           *self.model.predictor.blocks]:  # fmt: skip
                 block.compile(dynamic=True)
 
-    def step(self, batches: Sequence[Batch], lr: float, seed: int) -> Step:
+    def step(self, batches: Sequence[Batch], lr: float, seed: int) -> StepResult:
         """One optimiser step and one EMA step."""
         if self.config.dropout:
             torch.manual_seed(seed)  # the same after a restart
@@ -81,7 +81,7 @@ class Trainer:
         self.tokens += sum(len(batch.target) for batch in batches)
         eq2, neighbour = self.team.summed(losses).unbind()
         told = torch.stack([eq2 * counts.targets, neighbour * counts.pairs])
-        return Step(told, counts, torch.cat(targets))
+        return StepResult(told, counts, torch.cat(targets))
 
     def _counts(self, batches: Sequence[Batch]) -> Counts:
         """What the terms of the whole team's step are divided by."""

@@ -27,7 +27,7 @@ from pjepa.encoder.attention.layout import Layout
 from pjepa.encoder.config import EncoderConfig
 from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.forecast.heads import NeighbourHeads
-from pjepa.pretrain.masking import Rows, rows_of
+from pjepa.pretrain.masking import MaskRows, rows_of
 from pjepa.pretrain.neighbours import Pairs, neighbour_error, pairs_of
 from pjepa.pretrain.predictor import Predictor
 from pjepa.ui.transfer import sent
@@ -40,11 +40,11 @@ class Batch:
     features: Tensor  # [N, d_in]
     target: Tensor  # [N] bool
     layout: Layout
-    known_rows: Rows | None = None
+    known_rows: MaskRows | None = None
     known_pairs: Pairs | None = None  # of the neighbour term
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> MaskRows:
         """C and M as indices."""
         return self.known_rows or rows_of(self.target, self.layout.take_lengths)
 

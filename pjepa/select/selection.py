@@ -7,7 +7,7 @@ on train groups that pretraining never saw, which leaves validation unseen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,11 +26,10 @@ from pjepa.probes.base.scoring import LabelledTake
 from pjepa.probes.linear.config import LinearConfig
 from pjepa.probes.linear.probe import fit_converged
 from pjepa.select.config import SelectConfig
-from pjepa.streams.store import StreamReader, Take, read_labels
+from pjepa.streams.representations import Represent
+from pjepa.streams.store import StreamReader, read_labels
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
-
-Represent = Callable[[Take], np.ndarray]  # features [T, D]
 
 
 class NothingToJudge(InputError):

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from pjepa.core.choices import FeatureFormat
 from pjepa.core.digests import remove_sealed
 from pjepa.core.disk import remove_partials
 from pjepa.core.files import atomic_file, read_json, read_object, write_json
@@ -50,7 +51,6 @@ from pjepa.video.files import VIDEO_SUFFIXES, video_files
 from pjepa.video.index import header_seconds
 
 WORK = ".pjepa"  # what is not finished, inside the output folder
-Format = Literal["npy", "npy-dt", "safetensors", "parquet"]
 ENDINGS = {"npy": ".npy", "npy-dt": ".npy", "safetensors": ".safetensors", "parquet": ".parquet"}
 # patches [T, cells, width] and the steps that begin a new recording -> [T, ...]
 Pooling = Callable[[NDArray[np.float16], Sequence[int]], NDArray[np.float32]]
@@ -69,7 +69,7 @@ class Output:
     """What is written for a video: how patches become tokens, in which format, at which depth."""
 
     folder: Path
-    format: Format
+    format: FeatureFormat
     pooling: Pooling
     pooled_by: str  # says the pooling in the sidecar, and tells settings apart
     dtype: str = "float32"
@@ -254,7 +254,7 @@ def sidecar(
     }
 
 
-def _laid_out(tokens: NDArray[Any], form: Format) -> NDArray[Any]:
+def _laid_out(tokens: NDArray[Any], form: FeatureFormat) -> NDArray[Any]:
     return np.moveaxis(tokens, 0, -1) if form == "npy-dt" else tokens
 
 

@@ -20,7 +20,7 @@ from pjepa.live.models import load_models
 from pjepa.live.pipe import Pipe
 from pjepa.live.predict import predicted
 from pjepa.live.session import Options, Session
-from pjepa.live.view import Shown, View, clock
+from pjepa.live.view import LiveNumbers, LiveView, clock
 from pjepa.ui.errors import InputError
 from pjepa.video.reader import open_video
 from tests.core.flip import flip
@@ -300,7 +300,7 @@ def test_long_training_windows_become_short_ones(tmp_path):
 
 
 def test_the_view_shows_labels_as_text():
-    view, shown = View(), Shown(time_s=10.0, current="cut [red]<b>", score=0.5)
+    view, shown = LiveView(), LiveNumbers(time_s=10.0, current="cut [red]<b>", score=0.5)
     console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
     console.print(view.drawn(shown))
     assert "cut [red]<b>" in console.export_text()

@@ -173,15 +173,15 @@ def test_a_killed_cell_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     inputs, work = world(tmp_path), tmp_path / "work"
     trained_cell(inputs, tmp_path / "whole", seeds=(0, 1))
     epochs = []
-    plain = training.Trainer.epoch
+    plain = training.ProbeTrainer.epoch
 
-    def counted(self: training.Trainer, *args: object) -> None:
+    def counted(self: training.ProbeTrainer, *args: object) -> None:
         if len(epochs) == 4:
             raise KeyboardInterrupt
         epochs.append(self.seed)
         plain(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(training.Trainer, "epoch", counted)
+    monkeypatch.setattr(training.ProbeTrainer, "epoch", counted)
     with pytest.raises(KeyboardInterrupt):
         trained_cell(inputs, tmp_path / "killed", work=work, seeds=(0, 1))
     assert not (tmp_path / "killed").exists()

@@ -116,7 +116,7 @@ class SelfCrossBranch(nn.Module):
         return self.out_linear(self.norm(a))
 
 
-class CrossAttention(nn.Module):
+class OneHeadCrossAttention(nn.Module):
     """y' = W [y, softmax(q k / sqrt(hidden)) v]: one head, y asks x, no residual, no norm."""
 
     def __init__(self, config: FactConfig, out: int) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from pjepa.probes.fact.action_branch import CrossAttention, SelfBranch, SelfCrossBranch
+from pjepa.probes.fact.action_branch import OneHeadCrossAttention, SelfBranch, SelfCrossBranch
 from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.fact.frame_branch import frame_branch
 from pjepa.probes.fact.runs import Runs, padded_runs, runs_of
@@ -79,9 +79,9 @@ class UpdateBlock(nn.Module):
         super().__init__()
         self.classes = classes
         self.frame_branch = frame_branch(config, config.update_frame_layers)
-        self.f2a_layer = CrossAttention(config, config.action_dim)
+        self.f2a_layer = OneHeadCrossAttention(config, config.action_dim)
         self.action_branch = SelfBranch(config)
-        self.a2f_layer = CrossAttention(config, config.frame_dim)
+        self.a2f_layer = OneHeadCrossAttention(config, config.frame_dim)
 
     def forward(
         self,

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pjepa.core.files import read_json, write_json
+from pjepa.core.runs import Span
 from pjepa.nn.optimizers import AdamW
 from pjepa.nn.scale import channel_scale
-from pjepa.probes.base.probe import Span
 from pjepa.probes.base.scoring import LabelledTake
 from pjepa.probes.base.sight import Sight
 from pjepa.probes.linear.config import LinearConfig, PaperFitConfig

@@ -20,18 +20,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pjepa.core.roots import rooted
 from pjepa.core.tables import VideoRow
 from pjepa.takes.features.archive_file import PackedRows, read_packed
 from pjepa.takes.features.tsm_lmdb import lmdb_rows
 from pjepa.ui.errors import InputError
+from pjepa.video.index import Times
 
-Times = NDArray[np.float64]
 
-
-class Rows(Protocol):
+class FeatureRows(Protocol):
     """Features [T, D] read on demand: `rows[index]` with an index array."""
 
     @property
@@ -44,11 +42,11 @@ class Rows(Protocol):
 class Shipped:
     """Frame features of one take, read lazily if the format allows, and their times."""
 
-    features: Rows  # [T, D]
+    features: FeatureRows  # [T, D]
     times_s: Times  # [T] seconds, increasing
 
 
-Reader = Callable[[VideoRow, Path, str], Shipped]
+ShippedReader = Callable[[VideoRow, Path, str], Shipped]
 
 
 def locator(kind: str, path: str, key: str = "") -> str:
@@ -156,7 +154,7 @@ def _packed(row: VideoRow, path: Path, key: str) -> Shipped:
     return Shipped(PackedRows(packed, int(key)), packed.video_times(int(key)))
 
 
-READERS: dict[str, Reader] = {
+READERS: dict[str, ShippedReader] = {
     "npy": _time_first,
     "npy-dt": _feature_first,
     "pt": _packed,

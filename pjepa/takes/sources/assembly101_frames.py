@@ -23,7 +23,7 @@ from pjepa.video.files import Measured, measured_videos
 
 FPS = 30.0  # of all frame numbers; the recordings have 60
 BEYOND = 10**10 - 1  # a frame number after every other
-Row = tuple[VideoRow | None, int]  # the row, and the first frame after those that are there
+RowAndEnd = tuple[VideoRow | None, int]  # the row, and the first frame after those that are there
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class LmdbFrames:
     store: Path
     what: str = "features"
 
-    def row(self, take_id: str, sequence: str, first: int, end: int | None) -> Row:
+    def row(self, take_id: str, sequence: str, first: int, end: int | None) -> RowAndEnd:
         key = f"{sequence}/{self.own.view}/{self.own.view}"
         last = last_frame(self.store, key, end or BEYOND)
         first, stop = max(1, first), 0 if last is None else last + 1
@@ -54,7 +54,7 @@ class NumpyFrames:
     base: Path
     what: str = "features"
 
-    def row(self, take_id: str, sequence: str, first: int, end: int | None) -> Row:
+    def row(self, take_id: str, sequence: str, first: int, end: int | None) -> RowAndEnd:
         name = f"TSM_features/{sequence}/{self.own.view}/features.npy"
         file = inside(self.base, name)
         columns = numpy_array(file).shape[1] if file.is_file() else 0
@@ -72,7 +72,7 @@ class VideoFrames:
     measured: dict[str, Measured]
     what: str = "video"
 
-    def row(self, take_id: str, sequence: str, first: int, end: int | None) -> Row:
+    def row(self, take_id: str, sequence: str, first: int, end: int | None) -> RowAndEnd:
         found, file = self.measured.get(sequence), self.files[sequence]
         if found is None or file is None or found.fault:
             return None, 0
@@ -81,12 +81,12 @@ class VideoFrames:
         return row, round(found.duration_s * FPS) + 1
 
 
-Frames = LmdbFrames | NumpyFrames | VideoFrames
+FrameSource = LmdbFrames | NumpyFrames | VideoFrames
 
 
 def opened_frames(
     own: Assembly101Config, base: Path, sequences: Iterable[str], config: DataConfig
-) -> Frames:
+) -> FrameSource:
     """Return the layout found on disk for the requested view."""
     if own.input == "video":
         files = {name: _video(own, base, name) for name in sorted(sequences)}
@@ -104,7 +104,7 @@ def opened_frames(
     )
 
 
-def _feature_row(take_id: str, where: str, first: int, stop: int) -> Row:
+def _feature_row(take_id: str, where: str, first: int, stop: int) -> RowAndEnd:
     if first >= stop:
         return None, 0
     seconds = (stop - first) / FPS

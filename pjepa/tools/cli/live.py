@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pjepa.core.choices import SegmentChoice
 from pjepa.core.machine import resolved_device
 from pjepa.live.pipe import PIPE, STDOUT, Pipe
 from pjepa.live.targets import check_file, check_new_folder
 from pjepa.tools import paths
 from pjepa.tools.cli.app import DEVICE, FEATURES, app, one_line_errors
-from pjepa.tools.cli.reading import ReaderChoice, ReaderName
+from pjepa.tools.cli.reading import ReaderChoice
 from pjepa.tools.cli.targets import check_target
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
 
 if TYPE_CHECKING:
-    from pjepa.live.predict import Outcome
+    from pjepa.live.predict import PredictOutcome
     from pjepa.select.familiar import Familiar
 
 MAX_GAP_S = 10.0  # as patches.max_gap_s
@@ -29,15 +30,7 @@ MIN_STEP_S = 1.0  # shorter ones are of no use to people; better on the demo too
 LOADING = "loading models"
 
 
-class Segments(StrEnum):
-    """Where segments come from when nobody annotates them."""
-
-    AUTO = "auto"
-    FOUND = "found"
-    FIXED = "fixed"
-
-
-class Format(StrEnum):
+class LabelFormat(StrEnum):  # typer takes no list of a Literal
     """Files of other tools."""
 
     VTT = "vtt"
@@ -54,19 +47,19 @@ ProbeFolder = Annotated[
         "linear-pjepa where that was not run.",
     ),
 ]
-SegmentRule = Annotated[
-    Segments,
+SegmentsOption = Annotated[
+    SegmentChoice,
     typer.Option(
         help="How a video is cut: as in training, where features change, or at fixed length."
     ),
 ]
-SegmentTokens = Annotated[
+SegmentTokensOption = Annotated[
     int | None,
     typer.Option(
         "--segment-tokens", min=1, help="Tokens of a segment: the mean if found, all if fixed."
     ),
 ]
-Training = Annotated[
+TrainingOption = Annotated[
     Path, typer.Option(help="Token stream of the training data, to find where segments change.")
 ]
 Device = Annotated[str, typer.Option(help=DEVICE, callback=resolved_device)]
@@ -102,13 +95,13 @@ def stream(
     as_trained: Annotated[
         bool, typer.Option("--as-trained", help="Use windows as long as in training.")
     ] = False,
-    segments: SegmentRule = Segments.AUTO,
-    segment_tokens: SegmentTokens = None,
-    training: Training = paths.STREAM,
+    segments: SegmentsOption = "auto",
+    segment_tokens: SegmentTokensOption = None,
+    training: TrainingOption = paths.STREAM,
     stall: Annotated[
         float, typer.Option(min=0.1, help="Stop after this many seconds without a frame.")
     ] = 30,
-    reader: ReaderChoice = ReaderName.auto,
+    reader: ReaderChoice = "auto",
     max_gap: Annotated[
         float,
         typer.Option(min=0.1, help="Treat a longer gap between frames, in seconds, as a jump."),
@@ -139,8 +132,8 @@ def stream(
         _set_threads(threads)
         models = load_models(
             Wanted(
-                model, probe or usual_cell(), window, as_trained, segments.value,
-                segment_tokens, training, paths.TAKES_TABLE, device, reader.value, max_gap,
+                model, probe or usual_cell(), window, as_trained, segments,
+                segment_tokens, training, paths.TAKES_TABLE, device, reader, max_gap,
             )
         )  # fmt: skip
         live = pipe is not None and not pipe.is_file if live is None else live
@@ -162,7 +155,7 @@ def predict(
     model: ModelFolder = paths.ENCODER.parent,
     probe: ProbeFolder = None,
     formats: Annotated[
-        list[Format] | None, typer.Option("--format", help="Also write; may be repeated.")
+        list[LabelFormat] | None, typer.Option("--format", help="Also write; may be repeated.")
     ] = None,
     min_step: Annotated[
         float,
@@ -171,10 +164,10 @@ def predict(
     smooth: Annotated[
         float, typer.Option(min=0, help="Average probabilities over this many seconds first.")
     ] = 0.0,
-    segments: SegmentRule = Segments.AUTO,
-    segment_tokens: SegmentTokens = None,
-    training: Training = paths.STREAM,
-    reader: ReaderChoice = ReaderName.auto,
+    segments: SegmentsOption = "auto",
+    segment_tokens: SegmentTokensOption = None,
+    training: TrainingOption = paths.STREAM,
+    reader: ReaderChoice = "auto",
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -199,8 +192,8 @@ def predict(
         _set_threads(threads)
         models = load_models(
             Wanted(
-                model, probe or usual_cell(), None, True, segments.value, segment_tokens, training,
-                paths.TAKES_TABLE, device, reader.value,
+                model, probe or usual_cell(), None, True, segments, segment_tokens, training,
+                paths.TAKES_TABLE, device, reader,
             )
         )  # fmt: skip
         for note in models.notes:
@@ -210,7 +203,7 @@ def predict(
         _say_predicted(out, done, models.familiar)
 
 
-def _say_predicted(out: Path, done: Outcome, familiar: Familiar | None) -> None:
+def _say_predicted(out: Path, done: PredictOutcome, familiar: Familiar | None) -> None:
     """Report counts, videos unlike the training ones, and unreadable videos."""
     typer.echo(f"{out}: {len(done.notes)} videos, {done.steps} steps")
     if done.resumed:
@@ -223,7 +216,7 @@ def _say_predicted(out: Path, done: Outcome, familiar: Familiar | None) -> None:
         raise InputError(f"predict: {len(done.failed)} videos cannot be read, listed above")
 
 
-def unfamiliar_lines(done: Outcome, familiar: Familiar | None) -> Iterator[str]:
+def unfamiliar_lines(done: PredictOutcome, familiar: Familiar | None) -> Iterator[str]:
     """Return lines on videos further from the training stream than any training take."""
     if familiar is None:
         yield "note: these models do not store what training videos are like; others go unnoticed"

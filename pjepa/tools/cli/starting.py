@@ -9,6 +9,7 @@ from pathlib import Path
 from pjepa.core.files import atomic_file
 from pjepa.core.roots import DATA_ROOT, LOCAL, data_root
 from pjepa.core.section import read_section
+from pjepa.pooler.config import PoolerKind
 from pjepa.takes.annotations.notes import SHOWN, Note
 from pjepa.takes.config import DataConfig
 from pjepa.takes.sources.scan import write_scan
@@ -16,7 +17,6 @@ from pjepa.tools import paths
 from pjepa.tools.data.starter import (
     LABELS,
     PRESET,
-    Pooler,
     labelled_videos,
     other_annotations,
     place_of,
@@ -29,7 +29,7 @@ from pjepa.tools.trying import as_settings, missing_weights
 from pjepa.ui.errors import InputError
 
 
-def begin(folder: Path, dry_run: bool, pooler: Pooler | None = None) -> Iterator[str]:
+def begin(folder: Path, dry_run: bool, pooler: PoolerKind | None = None) -> Iterator[str]:
     """Writes what is not there yet, and says what and what comes next."""
     place = place_of(folder, data_root())
     videos = place.root / place.path

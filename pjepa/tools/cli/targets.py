@@ -10,7 +10,9 @@ from typing import Literal
 
 from pjepa.ui.errors import InputError
 
-Kind = Literal["steps", "summary", "state", "check", "comparison", "page", "sheet", "port", "study"]
+TargetKind = Literal[
+    "steps", "summary", "state", "check", "comparison", "page", "sheet", "port", "study"
+]
 LOOK = 65_536  # bytes of the beginning that tell what a file is
 PUBLISHED = {"model.safetensors", "config.json", "README.md"}
 
@@ -28,7 +30,7 @@ def _with_key(key: str) -> Callable[[bytes], bool]:
     return lambda start: start.lstrip().startswith(b"{") and f'"{key}":'.encode() in start
 
 
-OWN: dict[Kind, tuple[str, Callable[[bytes], bool]]] = {
+OWN: dict[TargetKind, tuple[str, Callable[[bytes], bool]]] = {
     "steps": ("file of steps", lambda start: _is_step(start.partition(b"\n")[0])),
     "summary": ("summary", _with_key("cache_bytes")),
     "state": ("state of a stream", _with_key("pooler and probe")),
@@ -41,7 +43,7 @@ OWN: dict[Kind, tuple[str, Callable[[bytes], bool]]] = {
 }
 
 
-def check_target(path: Path | None, kind: Kind, *inputs: Path) -> None:
+def check_target(path: Path | None, kind: TargetKind, *inputs: Path) -> None:
     """Refuse to write `kind` over an input, or over a file that no tool of this kind wrote."""
     if path is None or not path.exists():
         return

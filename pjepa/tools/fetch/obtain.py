@@ -10,7 +10,7 @@ from pjepa.hub.download import Remote, check_file, downloaded
 from pjepa.hub.files import hub_file
 from pjepa.hub.places import download_folder, found_file, placing
 from pjepa.patches.config import HF, TIMM
-from pjepa.tools.fetch.catalogue import CATALOGUE, FEATURES, Item
+from pjepa.tools.fetch.catalogue import CATALOGUE, FEATURES, CatalogueItem
 from pjepa.tools.fetch.hub_data import hub_data
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
@@ -33,7 +33,7 @@ def obtained(name: str) -> list[Path]:
     return [_single_file(name, item)]
 
 
-def known_item(name: str) -> Item:
+def known_item(name: str) -> CatalogueItem:
     """Return the item of that name."""
     if name in CATALOGUE:
         return CATALOGUE[name]
@@ -42,7 +42,7 @@ def known_item(name: str) -> Item:
     raise InputError(f"{name!r}: nothing of that name to fetch; {hint}")
 
 
-def local_files(item: Item) -> list[Path]:
+def local_files(item: CatalogueItem) -> list[Path]:
     """Return the files of an item that are on this machine; nothing is downloaded or checked."""
     if item.kind == "archive":
         return [f for pattern in item.files for f in sorted(archive_folder().glob(pattern))]
@@ -54,7 +54,7 @@ def archive_folder() -> Path:
     return data_root() / FEATURES.split("/")[1]
 
 
-def _single_file(name: str, item: Item) -> Path:
+def _single_file(name: str, item: CatalogueItem) -> Path:
     """Return a local or downloaded file; either way it must be the released one."""
     file = item.files[0]
     remote = Remote(item.url, item.bytes, item.sha256)
@@ -84,7 +84,7 @@ def _timm_file(name: str) -> Path:
     return hub_file(known.hf_hub_id, "model.safetensors")
 
 
-def _archive_files(item: Item) -> list[Path]:
+def _archive_files(item: CatalogueItem) -> list[Path]:
     """Return the files of a feature archive, below the data root."""
     if data_root().resolve() == project_root().resolve():
         raise InputError(
