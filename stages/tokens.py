@@ -73,7 +73,7 @@ def written_labels(
 
 
 def pooled_stream(rows: list[VideoRow], boundaries: BoundaryTimes, config: TokensConfig) -> Stream:
-    """Return the stream of takes that `patches` encoded and `pooler` tells how to pool."""
+    """Return the stream of takes that `patches` encoded, pooled by the model of `pooler`."""
     pooler = load_pooler(paths.POOLER, config.device, config.threads)
     info = stream_info(pooler.facts, config)
     info = info.with_repeated(sum(repeated_takes(paths.PATCHES).values()))

@@ -61,7 +61,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Do as `atomic_file`, for a block that makes a file or a folder of the temporary name."""
+    """Write as `atomic_file` does, in a block that makes a file or folder of the temporary name."""
     partial = partial_name(path)
     try:
         with named_disk_errors(path):

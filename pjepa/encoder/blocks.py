@@ -45,7 +45,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """x + attention(norm x), then x + MLP(norm x); dropout on both branches while training."""
+    """A pre-norm block: x + attention(norm x), then x + MLP(norm x); dropout on both branches."""
 
     def __init__(self, width: int, heads: int, mlp_ratio: float, dropout: float = 0.0) -> None:
         super().__init__()

@@ -39,7 +39,9 @@ class LiveNumbers:
 
 
 class LiveView:
-    """`with LiveView() as view: view.update(shown)`; `view.decided(step)` once for every step."""
+    """The live page of a terminal: `update(shown)` redraws it, `decided(step)` adds a finished
+    step.
+    """
 
     def __init__(self, quiet: bool = False, lines: bool = True) -> None:
         self.console = Console(stderr=True)

@@ -20,8 +20,9 @@ def tubelet_of(backbone: str) -> int:
 
 
 class PatchesConfig(Placed):
-    """`checkpoint: random` means seeded random weights, `official` the backbone's released file;
-    `crop: 0` is the backbone's own input size; `grid: 0` keeps every patch.
+    """Backbone, sampling and windows; `checkpoint: random` means seeded random weights, `official`
+    the backbone's released file; `crop: 0` is the backbone's own input size; `grid: 0` keeps every
+    patch.
     """
 
     tuned: ClassVar[tuple[str, ...]] = (
@@ -68,12 +69,12 @@ class PatchesConfig(Placed):
 
     @property
     def tokens_fps(self) -> float:
-        """Time steps per second."""
+        """Return time steps per second."""
         return self.fps / self.tubelet
 
     @property
     def steps(self) -> int:
-        """Time steps in a window."""
+        """Return time steps in a window."""
         return self.frames_per_window // self.tubelet
 
     @model_validator(mode="after")

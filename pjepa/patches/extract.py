@@ -38,7 +38,7 @@ CHANGES_BYTES = (
 
 
 class Executor(Protocol):
-    """Runs `encoded_job` on every job, wherever it likes, and yields outcomes as they come."""
+    """A way to run `encoded_job` on every job; it yields outcomes as they come."""
 
     def __call__(
         self, jobs: list[Job], config: PatchesConfig, facts: BackboneFacts, on_frames: OnFrames

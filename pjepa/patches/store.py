@@ -127,7 +127,7 @@ def take_file_name(take_id: str) -> str:
 
 
 class PatchWriter:
-    """Appends steps to a safetensors file whose shape is known in advance."""
+    """A safetensors file of known shape that grows by appended steps."""
 
     def __init__(self, file: BinaryIO, info: PatchInfo, steps: int) -> None:
         self.file, self.expected = file, (steps, info.cells, info.width)

@@ -14,7 +14,8 @@ PoolerKind = Literal["mean", "action"]
 
 
 class PoolerConfig(Placed):
-    """`mean` has nothing to train; `action` is Eq. 1, trained on the labels of train takes.
+    """Settings of the pooler: `mean` has nothing to train; `action` is Eq. 1, trained on the labels
+    of train takes.
 
     Depth, heads, window and queries are the authors' (64 frames, 64 queries); the paper gives no
     optimisation, so that is V-JEPA's recipe for attentive probes (AdamW, cosine to 0, 20 epochs).

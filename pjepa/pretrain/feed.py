@@ -34,7 +34,7 @@ SHARE = 0.25  # of the free memory of a device that the whole stream may take
 
 
 class SentTokens(TokenPacking):
-    """Copied for every batch at the stream's own precision, widened on the device."""
+    """Tokens copied for every batch at the stream's own precision, widened on the device."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self.device, self.dtype = device, dtype

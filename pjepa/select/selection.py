@@ -33,7 +33,7 @@ from pjepa.ui.progress import say
 
 
 class NothingToJudge(InputError):
-    """The takes lack the labels that a probe is fitted or scored on."""
+    """The error when takes lack the labels that a probe is fitted or scored on."""
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,8 @@ class ArchiveConfig(Section):
 
 
 class MstcnConfig(Section):
-    """`features/ groundTruth/ splits/ mapping.txt` in `path`/`dataset`; None: known by name.
+    """A folder `path`/`dataset` with `features/ groundTruth/ splits/ mapping.txt`; None: known by
+    name.
 
     Known are 50salads, gtea and breakfast; any other (FACT's custom layout) has to say its rate.
     """
@@ -131,7 +132,7 @@ SHIPPING = ("egoprocel", "assembly101", "archive", "mstcn")  # frame features in
 
 
 class DataConfig(Placed):
-    """Every source has a section of its own; `path` is relative to the data root.
+    """The data source; each has a section of its own, with a `path` relative to the data root.
 
     `order: shuffled` keeps every segment of the demo and breaks its procedures (falsification).
     """

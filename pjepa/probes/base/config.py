@@ -41,7 +41,7 @@ class ProbeCommonConfig(Placed):
 
 
 class TrainedConfig(Section):
-    """How a trained probe is trained; each probe has its own defaults."""
+    """Settings of a trained probe's training; each probe has its own defaults."""
 
     tuned: ClassVar[tuple[str, ...]] = ("epochs", "lr")
 

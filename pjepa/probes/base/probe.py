@@ -26,7 +26,9 @@ def probe_segments(segment: NDArray[np.int32]) -> SegmentIds:
 
 
 class Probe(Protocol):
-    """`features [T, D]`, `segments [T]` (see `probe_segments`) -> probabilities [T, C]."""
+    """A fitted map from `features [T, D]` and `segments [T]` (see `probe_segments`) to
+    probabilities [T, C].
+    """
 
     @property
     def details(self) -> dict[str, Any]:

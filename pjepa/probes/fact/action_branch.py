@@ -117,7 +117,7 @@ class SelfCrossBranch(nn.Module):
 
 
 class OneHeadCrossAttention(nn.Module):
-    """y' = W [y, softmax(q k / sqrt(hidden)) v]: one head, y asks x, no residual, no norm."""
+    """Cross-attention y' = W [y, softmax(q k / sqrt(hidden)) v]: y asks x, no residual, no norm."""
 
     def __init__(self, config: FactConfig, out: int) -> None:
         super().__init__()

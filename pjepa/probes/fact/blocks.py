@@ -55,7 +55,7 @@ def split(features: Tensor, classes: int) -> tuple[Tensor, Tensor]:
 
 
 class InputBlock(nn.Module):
-    """`i`: both branches start from the input."""
+    """Block `i`: both branches start from the input."""
 
     def __init__(self, config: FactConfig, width: int, classes: int) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class InputBlock(nn.Module):
 
 
 class UpdateBlock(nn.Module):
-    """`u`: tokens attend to the frames, then to each other, and frames attend to the tokens."""
+    """Block `u`: tokens attend to frames, then to each other, and frames attend to tokens."""
 
     def __init__(self, config: FactConfig, classes: int) -> None:
         super().__init__()
@@ -99,8 +99,8 @@ class UpdateBlock(nn.Module):
 
 
 class RunBlock(UpdateBlock):
-    """`U`: temporal down- and upsampling. Tokens and predicted runs exchange information, frames
-    take the result.
+    """Block `U`: temporal down- and upsampling. Tokens and predicted runs exchange information,
+    frames take the result.
 
     Runs are those of the frames' most probable class in the block before.
     """

@@ -11,7 +11,8 @@ from pjepa.probes.base.config import TrainedConfig
 
 
 class FactConfig(Section):
-    """Defaults are the P-JEPA supplement's table; what it leaves open is FACT's EgoProceL file.
+    """FACT's model; defaults are the P-JEPA supplement's table, what it leaves open is FACT's
+    EgoProceL file.
 
     FACT's own name of a setting is given in brackets where ours differs.
     """

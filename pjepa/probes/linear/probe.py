@@ -31,7 +31,7 @@ CLEAR_FALL = 0.5  # points of hold-out accuracy below the best that count as a f
 
 @dataclass(frozen=True)
 class LinearProbe:
-    """scores = softmax(W (x - mean) / std + b); `details` says how it was fitted (JSON values)."""
+    """The probe softmax(W (x - mean) / std + b); `details` says how it was fitted (JSON values)."""
 
     weight: Tensor  # [C, D] float32
     bias: Tensor  # [C], -inf for classes that never occurred in training

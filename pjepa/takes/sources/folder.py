@@ -169,7 +169,9 @@ def _check_rates(
 
 
 def _known(ids: Mapping[str, str]) -> dict[str, str]:
-    """Take ids by the names that bundles may use: the id, the video's path or its name alone."""
+    """Return take ids by the names that bundles may use: the id, the video's path or its name
+    alone.
+    """
     found: dict[str, str] = {}
     for name, take in ids.items():
         path = PurePosixPath(name)

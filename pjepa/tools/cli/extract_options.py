@@ -90,7 +90,7 @@ def refuse_idle_options(context: typer.Context) -> None:
 
 @contextmanager
 def spoken_as_options(context: typer.Context) -> Iterator[None]:
-    """Make errors about `patches.grid` speak of --grid: named videos have no params.yaml."""
+    """Make errors name --grid, not `patches.grid`: named videos have no params.yaml."""
     try:
         yield
     except InputError as error:

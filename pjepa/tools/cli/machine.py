@@ -20,7 +20,7 @@ def selftest(
     heads: Annotated[int, typer.Option(min=1, help="Its attention heads.")] = 4,
     tokens: Annotated[int, typer.Option(min=45, help="Tokens of the take that is timed.")] = 2048,
 ) -> None:
-    """Check that a device computes what the CPU computes, and time it; prints JSON."""
+    """Check that a device computes what the CPU computes, time it, and print JSON."""
     from pjepa.tools.selftest import run_selftest
 
     with one_line_errors():

@@ -178,7 +178,9 @@ def study(
 
 @app.command(rich_help_panel=LOOK)
 def questions() -> None:
-    """What comes next, and how far along? Cut takes are encoded anew: results/questions/."""
+    """Compare how well representations tell the next step and the progress; cut takes are encoded
+    anew.
+    """
     from pjepa.tools.questions import answer_questions, next_lines, progress_lines
 
     warn_of_stale_data()

@@ -29,7 +29,7 @@ def preset(
         bool, typer.Option("--dry-run", help="Show the diff; write nothing.")
     ] = False,
 ) -> None:
-    """Write params.yaml: the defaults and what a preset changes. Shows the diff."""
+    """Write params.yaml, the defaults and what a preset changes, and show the diff."""
     with one_line_errors():
         if migrate == (name is not None):
             raise InputError("give the name of a preset, or --migrate")

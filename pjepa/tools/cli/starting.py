@@ -30,7 +30,7 @@ from pjepa.ui.errors import InputError
 
 
 def begin(folder: Path, dry_run: bool, pooler: PoolerKind | None = None) -> Iterator[str]:
-    """Writes what is not there yet, and says what and what comes next."""
+    """Write what is not there yet; yield what was written and what to do next."""
     place = place_of(folder, data_root())
     videos = place.root / place.path
     params = starter_params(place.path, pooler)
@@ -53,7 +53,7 @@ def begin(folder: Path, dry_run: bool, pooler: PoolerKind | None = None) -> Iter
 
 
 def _next(folder: Path, videos: Path, params: Params, labelled: int) -> Iterator[str]:
-    """What a run would give now, what labels would add, and what is missing for it."""
+    """Yield what a run would give now, what labels would add, and what is missing for it."""
     run = "next: `pjepa data check`, then `dvc repro`:"
     if labelled:
         yield f"{run} features, probes on {labelled} labelled videos, and `pjepa predict` for more"

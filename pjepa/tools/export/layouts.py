@@ -40,7 +40,7 @@ LIST_COLUMNS = ("name", "take_id", "split", "tokens", "left_out", "first_s", "la
 
 @dataclass(frozen=True)
 class Exported:
-    """All takes once written (their features let go) and what lists say about them."""
+    """The takes that were written, without their features, and what the lists say about them."""
 
     takes: list[ExportedTake]
     names: list[str]  # of classes

@@ -22,7 +22,8 @@ ItemKind = Literal["backbone", "encoder", "head", "archive", "data set"]
 
 @dataclass(frozen=True)
 class CatalogueItem:
-    """One thing that can be asked for. How it comes depends on what it has: `url`, `hub`, or words.
+    """One item of the catalogue: it comes from its `url` or from the `hub`, or `by_hand` says how
+    to get it.
 
     `files` are names, or patterns of the hub's client, below the place it comes from.
     """

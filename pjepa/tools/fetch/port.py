@@ -25,7 +25,7 @@ class Port:
 
 
 def written_port(checkpoint: str, variant_name: str, out: Path | None) -> Port:
-    """Write the encoder with metadata that names the variant, and reads it back to compare."""
+    """Write the encoder with metadata that names the variant, and read it back to compare."""
     source = weights_file(variant_name, checkpoint)
     target = out or download_folder() / f"{variant_name}.safetensors"
     if target.suffix != ".safetensors":

@@ -10,7 +10,8 @@ from pjepa.core.section import Section
 
 
 class LTContextConfig(Section):
-    """Defaults are the supplement's Assembly101 table; what it leaves open is official.
+    """LTContext's model; defaults are the supplement's Assembly101 table, what it leaves open is
+    official.
 
     Where the official Assembly101 setting differs, it is given in brackets. `attention_dropout` and
     `output_dropout` are official only (the second is fixed in the official code). So is

@@ -89,7 +89,7 @@ def draw_look(rng: np.random.Generator, size: int) -> SceneLook:
 
 
 class Brush:
-    """Draws in bench units on a canvas of any size."""
+    """A pen that draws in bench units on a canvas of any size."""
 
     def __init__(self, canvas: Image.Image, scale: float) -> None:
         self.pen, self.scale = ImageDraw.Draw(canvas), scale
@@ -234,7 +234,7 @@ _DRAW: dict[str, Callable[[Brush, SceneLook, float], None]] = {
 
 
 class Camera:
-    """Renders frames of one take: bench, hand at work, passing clutter, shake, light, grain."""
+    """A renderer of one take: bench, hand at work, passing clutter, shake, light, grain."""
 
     def __init__(self, rng: np.random.Generator, size: int) -> None:
         self.size, self.rng = size, rng
