@@ -17,7 +17,6 @@ from pjepa.live.labels import Decided
 from pjepa.ui.progress import say
 
 COLORS = ("cyan", "magenta", "yellow", "green", "blue", "red", "white")
-RECENT = 8  # decided steps on the screen
 BAR = 60  # characters of the timeline
 
 

@@ -90,11 +90,6 @@ class TakeStatistics:
         """Return the plain counts, in the order of `COLUMNS`."""
         return [getattr(self, name) for name in COLUMNS]
 
-    def true_false_missed(self, metric: str) -> tuple[float, float, float]:
-        """Return TP, FP and FN of one of `f1_10`, `f1_25`, `f1_50`."""
-        hits: float = getattr(self, metric.replace("f1", "hits"))
-        return hits, self.predicted_segments - hits, self.truth_segments - hits
-
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name, for JSON."""
         return asdict(self)

@@ -9,7 +9,7 @@ import pytest
 
 from pjepa.cells.stored import cell_statistics, streamed_statistics
 from pjepa.core.tables import read_takes
-from pjepa.metrics.bootstrap import interval
+from pjepa.metrics.bootstrap import intervals
 from pjepa.metrics.segmentation import METRICS
 from pjepa.nn.saver import Saver
 from pjepa.probes.attentive.config import AttentiveConfig
@@ -81,7 +81,7 @@ def test_streaming_is_told_truthfully(tmp_path: Path) -> None:
         assert entry["lookahead_s"] == 2.75
         assert entry["note"] == "see up to 2 s ahead themselves"
     stored = streamed_statistics(out, "segments")
-    found = interval(stored.variants, stored.groups, "acc", 50, 0)
+    found = intervals(stored.variants, stored.groups, 50, 0)["acc"]
     assert by_segment["intervals"]["acc"]["low"] == pytest.approx(found.low)
     assert by_segment["metrics"]["acc"] == pytest.approx(found.mean)
     causal = ATTENTIVE.model_copy(update={"chunk_attention": "causal"})
