@@ -209,7 +209,7 @@ def write_features(job: Job, info: PatchInfo, output: Output) -> None:
     file = output_file(job.take_id, output)
     times = token_times(len(tokens), token_facts(info, output).fps)
     with atomic_file(file) as partial:
-        _write(partial, tokens, times, info, job.take_id, output)
+        _write(partial, _as_take(job.take_id, tokens, times), token_facts(info, output), output)
     write_json(file.with_name(f"{file.name}.json"), sidecar(job, info, tokens, times, output))
     remove_sealed(job.target)
     for note in (REPEATED, CUTS):
@@ -258,32 +258,18 @@ def _laid_out(tokens: NDArray[Any], form: FeatureFormat) -> NDArray[Any]:
     return np.moveaxis(tokens, 0, -1) if form == "npy-dt" else tokens
 
 
-def _write(
-    file: Path,
-    tokens: NDArray[Any],
-    times: NDArray[np.float64],
-    info: PatchInfo,
-    name: str,
-    output: Output,
-) -> None:
+def _as_take(name: str, tokens: NDArray[Any], times: NDArray[np.float64]) -> Take:
+    none, count = np.full(len(tokens), -1, np.int32), len(tokens)
+    return Take(name, tokens, times, none, np.arange(count, dtype=np.int32))
+
+
+def _write(file: Path, take: Take, facts: StreamInfo, output: Output) -> None:
+    """Write the tokens; a Parquet file is a stream for `pjepa.read_stream`, polars and duckdb."""
     if output.format in ("npy", "npy-dt"):
         with file.open("wb") as out:
-            np.save(out, np.ascontiguousarray(_laid_out(tokens, output.format)))
+            np.save(out, np.ascontiguousarray(_laid_out(take.features, output.format)))
     elif output.format == "safetensors":
-        save_file({"features": np.ascontiguousarray(tokens), "time_s": times}, file)
+        save_file({"features": np.ascontiguousarray(take.features), "time_s": take.times}, file)
     else:
-        _write_parquet(file, tokens, times, info, name, output)
-
-
-def _write_parquet(
-    file: Path,
-    tokens: NDArray[Any],
-    times: NDArray[np.float64],
-    info: PatchInfo,
-    name: str,
-    output: Output,
-) -> None:
-    """Write a token stream of one take for `pjepa.read_stream`, polars and duckdb."""
-    none = np.full(len(tokens), -1, np.int32)
-    with StreamWriter(file, token_facts(info, output), output.dtype) as writer:
-        writer.write(Take(name, tokens, times, none, np.arange(len(tokens), dtype=np.int32)))
+        with StreamWriter(file, facts, output.dtype) as writer:
+            writer.write(take)

@@ -5,7 +5,6 @@ PyAV reads everything and is the faster one; decord reads what it is known to re
 """
 
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 from pjepa.core.choices import ReaderName
@@ -37,12 +36,7 @@ class Reader(Protocol):
 
     def __enter__(self) -> "Reader": ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
 
 def open_video(

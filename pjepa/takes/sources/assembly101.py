@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from pjepa.core.roots import inside
-from pjepa.core.tables import Classes, FeatureInfo, VideoRow
+from pjepa.core.tables import Classes, FeatureInfo
 from pjepa.takes.annotations.notes import Note
 from pjepa.takes.annotations.text_files import closest, csv_table
 from pjepa.takes.config import Assembly101Config, DataConfig
-from pjepa.takes.source import Annotation, Source, lasting, left_out, take_row
+from pjepa.takes.source import Annotation, FoundTakes, Source, lasting, left_out, take_row
 from pjepa.takes.sources.assembly101_frames import FPS, FrameSource, opened_frames
 from pjepa.takes.sources.framewise import read_lines
 from pjepa.ui.errors import InputError
@@ -42,14 +42,9 @@ class SplitLine:
 
 
 @dataclass
-class FoundStreams:
-    """What is collected while reading takes one by one."""
+class FoundStreams(FoundTakes):
+    """Takes of recordings, and those whose segments overlap or leave gaps."""
 
-    videos: list[VideoRow] = field(default_factory=list)
-    takes: list[dict[str, Any]] = field(default_factory=list)
-    segments: list[Annotation] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    cut: list[str] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)
 
 
