@@ -17,9 +17,9 @@ import numpy as np
 import typer
 
 from benchmarks.workers import Row, row, save_rows
+from pjepa.core.choices import SegmentKind
 from pjepa.core.runs import runs
 from pjepa.core.tables import pretraining_takes, read_takes
-from pjepa.encoder.config import SegmentKind
 from pjepa.encoder.segments.found import FoundConfig, FoundParameters
 from pjepa.encoder.segments.rule import SegmentRule, segment_threshold, take_segments
 from pjepa.streams.segments import attention_segments

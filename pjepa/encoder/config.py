@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
+from pjepa.core.choices import SegmentKind
 from pjepa.core.section import Section
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
 AttentionMode = Literal["clip_causal", "block_causal", "token_causal", "bidirectional"]
 InputNorm = Literal["none", "standardize", "take_center", "causal_center"]
-SegmentKind = Literal["annotated", "fixed", "found", "ruptures"]
 
 
 class EncoderSettings(Section):

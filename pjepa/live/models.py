@@ -107,8 +107,8 @@ def _loaded(wanted: Wanted) -> Models:
     told = len(probe.bias) if isinstance(probe, LinearProbe) else probe.task.classes
     if len(classes.names) != told:
         raise InputError(
-            f"{wanted.cell}/model/classes.json: {len(classes.names)} names, the probe tells "
-            f"{told} classes apart; they are not of one run"
+            f"{wanted.cell}/model/classes.json: {len(classes.names)} names, the probe has "
+            f"{told} classes; they are from different runs"
         )
     representation = wanted.cell.resolve().name.partition("-")[2]
     if representation not in SEEN:
@@ -146,7 +146,7 @@ def load_feature_models(
     if encoder is not None and encoder.config.d_in != pooler.facts.width:
         raise InputError(
             f"{wanted.model}: the pooler gives {pooler.facts.width} channels, the encoder takes "
-            f"{encoder.config.d_in}; they are not of one run"
+            f"{encoder.config.d_in}; they are from different runs"
         )
     patches, pooled, notes = live_windows(pooler.facts.patches, pooler.facts.window, wanted)
     rule, more = live_rule(encoder, by_segment, wanted)
@@ -174,7 +174,7 @@ def _check_probe(wanted: Wanted, stack: FeatureModels, probe: LinearProbe | Trai
     if len(probe.mean) != width:
         raise InputError(
             f"{wanted.cell}: the probe takes {len(probe.mean)} channels, there are {width}; it is "
-            f"not of the run in {wanted.model}"
+            f"not from the run in {wanted.model}"
         )
 
 

@@ -65,7 +65,7 @@ class Saver:
         if path is None:
             return None
         if path != self.path:
-            say(f"{path}: going on from this state, the last good one")
+            say(f"{path}: resuming from this state, the last good one")
         found: dict[str, Any] = torch.load(path, weights_only=True, map_location=device)
         return found
 

@@ -194,7 +194,7 @@ def link_take(source: Path, folder: Path, take_id: str) -> Path:
     """
     target = folder / take_file_name(take_id)
     if target.exists():
-        raise InputError(f"take id {take_id!r} stands twice in the table of videos")
+        raise InputError(f"take id {take_id!r} appears twice in the table of videos")
     if reflinked(source, target):
         return target
     try:

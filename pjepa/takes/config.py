@@ -160,7 +160,9 @@ class DataConfig(Placed):
     @model_validator(mode="after")
     def meaningful(self) -> DataConfig:
         if self.order != "procedure" and self.source != "demo":
-            raise ValueError(f"order {self.order} is of the demo, the source is {self.source}")
+            raise ValueError(
+                f"order {self.order} is an option of the demo; the source is {self.source}"
+            )
         if self.groups is not None and self.source == "demo":
             raise ValueError("groups: the demo has groups of its own and no folder to read from")
         if self.fold != 1 and not self.folded:

@@ -185,7 +185,7 @@ def _refuse_foreign(file: Path) -> None:
         own = False
     if not own or (file.exists() and not sidecar.exists()):
         wrong = file if own else sidecar
-        raise InputError(f"{wrong}: is there and was not made by extract; choose another --out")
+        raise InputError(f"{wrong}: exists and was not made by extract; choose another --out")
 
 
 def _is_done(job: Job, output: Output, repeats: bool) -> bool:

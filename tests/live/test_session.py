@@ -270,7 +270,7 @@ def test_models_that_do_not_fit_are_named(project, tmp_path):
         load_models(wanted(project, cell=weights.parents[1]))
     shutil.copytree(cell, tmp_path / "few/linear-pjepa")
     write_classes(tmp_path / "few/linear-pjepa/model/classes.json", Classes(("a", "b"), None))
-    with pytest.raises(InputError, match="2 names, the probe tells 4 classes apart"):
+    with pytest.raises(InputError, match="2 names, the probe has 4 classes"):
         load_models(wanted(project, cell=tmp_path / "few/linear-pjepa"))
     with pytest.raises(InputError, match="device nosuch"):
         load_models(wanted(project, device="nosuch"))

@@ -155,8 +155,8 @@ def test_port_that_names_another_variant_is_refused_although_shapes_fit(
 ) -> None:
     path = variants / "port.safetensors"
     for stated, reason in (
-        ({"variant": BASE, "heads": 4}, f"variant '{BASE}' is in it, {TINY} has '{TINY}'"),
-        ({"variant": TINY, "heads": 16}, f"heads 16 is in it, {TINY} has 4"),
+        ({"variant": BASE, "heads": 4}, f"its variant is '{BASE}', {TINY} has '{TINY}'"),
+        ({"variant": TINY, "heads": 16}, f"its heads is 16, {TINY} has 4"),
     ):
         write_tensors(path, tiny_state(), stated)
         with pytest.raises(InputError, match=reason):

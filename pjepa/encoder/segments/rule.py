@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pjepa.core.choices import SegmentKind
 from pjepa.core.runs import runs
-from pjepa.encoder.config import SegmentKind
 from pjepa.encoder.segments.found import FoundConfig, FoundParameters, fit_threshold, found_segments
 from pjepa.encoder.segments.offline import fit_penalty, ruptures_segments
 from pjepa.streams.segments import attention_segments

@@ -57,7 +57,7 @@ def video_shape(name: str) -> VideoShape:
         )
     if kind == "vjepa2" and any(mark in f"{name} {stated}" for mark in ("2.1", "2_1", "21-")):
         raise InputError(
-            f"{HF}{name}: names itself V-JEPA 2.1, and transformers computes V-JEPA 2; use the "
+            f"{HF}{name}: calls itself V-JEPA 2.1, but transformers implements V-JEPA 2; use the "
             "released weights, patches.backbone vjepa2_1_vit_..._384 (`pjepa fetch --list`)"
         )
     config = _config(folder)
@@ -173,7 +173,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text()))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: no JSON object ({_first_line(error)})") from None
+        raise InputError(f"{path}: not a JSON object ({_first_line(error)})") from None
 
 
 def _transformers() -> Any:

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pjepa.core.roots import rooted
 from pjepa.core.tables import VideoRow
 from pjepa.takes.features.archive_file import PackedRows, read_packed
 from pjepa.takes.features.tsm_lmdb import lmdb_rows
 from pjepa.ui.errors import InputError
-from pjepa.video.index import Times
 
 
 class FeatureRows(Protocol):
@@ -43,7 +43,7 @@ class Shipped:
     """Frame features of one take, read lazily if the format allows, and their times."""
 
     features: FeatureRows  # [T, D]
-    times_s: Times  # [T] seconds, increasing
+    times_s: NDArray[np.float64]  # [T] seconds, increasing
 
 
 ShippedReader = Callable[[VideoRow, Path, str], Shipped]
@@ -103,7 +103,7 @@ def read_span(key: str, rows: int, name: str) -> tuple[int, int]:
     return first, stop
 
 
-def span_times(first: int, stop: int, fps: float) -> Times:
+def span_times(first: int, stop: int, fps: float) -> NDArray[np.float64]:
     """Return seconds of rows first .. stop - 1."""
     return np.arange(first, stop, dtype=np.float64) / fps
 

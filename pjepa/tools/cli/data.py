@@ -91,7 +91,7 @@ def check(
         typer.echo(finding.line(None if every else SHOWN))
     if not every and any(len(finding.names) > SHOWN for finding in found.findings):
         typer.echo("--all names the rest")
-    typer.echo("ok" if found.ok else "not ok: put the errors right")
+    typer.echo("ok" if found.ok else "not ok: fix the errors")
     if not found.ok:
         raise typer.Exit(1)
 

@@ -91,7 +91,7 @@ def _begin_root(folder: Path, root: Path, dry_run: bool) -> Iterator[str]:
 
 def _begin_labels(path: Path, dry_run: bool) -> Iterator[str]:
     if path.exists():
-        yield f"{path}: is there already, left as it is"
+        yield f"{path}: exists already; left unchanged"
         return
     yield f"{path}: a row per video; add start, end and label"
     if not dry_run:

@@ -58,7 +58,9 @@ def check_target(path: Path | None, kind: TargetKind, *inputs: Path) -> None:
         start = file.read(LOOK)
     name, is_own = OWN[kind]
     if start and not is_own(start):
-        raise InputError(f"{path}: is there and is no earlier {name}; remove it or choose another")
+        raise InputError(
+            f"{path}: exists and is not an earlier {name}; remove it or choose another"
+        )
 
 
 def check_publication(folder: Path, encoder: Path) -> None:
@@ -67,4 +69,4 @@ def check_publication(folder: Path, encoder: Path) -> None:
         return
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
     if folder.is_file() or folder.samefile(encoder) or (there and there != PUBLISHED):
-        raise InputError(f"{folder}: is there and is no earlier publication; name a new folder")
+        raise InputError(f"{folder}: exists and is not an earlier publication; name a new folder")

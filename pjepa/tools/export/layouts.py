@@ -73,7 +73,7 @@ def write_export(
     if layout not in get_args(LayoutName):
         raise InputError(f"layout {layout!r}; known: {', '.join(get_args(LayoutName))}")
     if out.exists() and not (out / MARK).is_file() and (out.is_file() or any(out.iterdir())):
-        raise InputError(f"{out}: is there and is no export; choose another --out")
+        raise InputError(f"{out}: exists and is not an export; choose another --out")
     names = class_names(classes, unlabelled, spaces=layout in ("fact", "npy"))
     write_take, write_lists = LAYOUTS[layout]
     done = Exported([], names, classes.background)

@@ -29,7 +29,7 @@ def obtained(name: str) -> list[Path]:
     if item.kind == "archive":
         return _archive_files(item)
     if not item.files:
-        raise InputError(f"{name}: not fetched by program: {item.by_hand}")
+        raise InputError(f"{name}: cannot be downloaded automatically: {item.by_hand}")
     return [_single_file(name, item)]
 
 
@@ -67,7 +67,9 @@ def _single_file(name: str, item: CatalogueItem) -> Path:
         check_file(path, remote)
         return path
     if item.by_hand:
-        raise InputError(f"{name}: not fetched by program: {item.by_hand} and {placing(file)}")
+        raise InputError(
+            f"{name}: cannot be downloaded automatically: {item.by_hand} and {placing(file)}"
+        )
     try:
         return downloaded(remote, download_folder() / file)
     except InputError as error:
@@ -88,7 +90,7 @@ def _archive_files(item: CatalogueItem) -> list[Path]:
     """Return the files of a feature archive, below the data root."""
     if data_root().resolve() == project_root().resolve():
         raise InputError(
-            f"{item.what}: {item.gigabytes} GB need a place; set {DATA_ROOT} (or data_root in "
+            f"{item.what}: {item.gigabytes} GB need space; set {DATA_ROOT} (or data_root in "
             "local.yaml) to a folder outside the project"
         )
     return [

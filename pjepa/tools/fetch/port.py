@@ -31,7 +31,7 @@ def written_port(checkpoint: str, variant_name: str, out: Path | None) -> Port:
     if target.suffix != ".safetensors":
         raise InputError(f"{target}: a port is a .safetensors file; give --out such a name")
     if target.exists() and target.samefile(source):
-        raise InputError(f"{source}: is that port already; give the official .pt")
+        raise InputError(f"{source}: is such a port already; give the official .pt")
     state = encoder_state(variant_name, source)
     variant = named_variant(variant_name)
     identity = tensors_id(state)
@@ -47,5 +47,5 @@ def written_port(checkpoint: str, variant_name: str, out: Path | None) -> Port:
     written = read_tensors(target)
     if any(not torch.equal(written[name], state[name]) for name in state):
         target.unlink()
-        raise InputError(f"{target}: reads back other than it was written; check the disk")
+        raise InputError(f"{target}: does not read back as it was written; check the disk")
     return Port(target, target.stat().st_size, source.stat().st_size, identity)

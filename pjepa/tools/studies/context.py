@@ -30,7 +30,9 @@ def budgeted(encoder: ProcedureEncoder, take: Take, past: int) -> np.ndarray:
     Tokens keep their absolute positions c(i), r(i); a block is what attention calls one (Eq. 3).
     """
     if encoder.config.attention == "bidirectional":
-        raise InputError("bidirectional attention has one block only; a budget of blocks is void")
+        raise InputError(
+            "bidirectional attention has one block only; a budget of blocks has no effect"
+        )
     segments = encoder.segments(take.features, take.segment, f"take {take.take_id}")
     layout = layout_of_segments([runs(segments)[1].tolist()])
     block = layout.block(encoder.config.attention, encoder.config.block).numpy()
