@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pjepa.tools import paths
-from pjepa.ui.errors import InputError
+from pjepa.ui.errors import InputError, first_line
 
 Status = Literal["ok", "missing", "broken"]
 
@@ -59,7 +59,7 @@ def findings() -> Iterator[CheckResult]:
         try:
             yield from group()
         except Exception as error:  # a doctor that dies of what it finds is of no use
-            yield CheckResult("broken", group.__name__, _reason(error))
+            yield CheckResult("broken", group.__name__, first_line(error))
 
 
 def installation() -> Iterator[CheckResult]:
@@ -71,10 +71,10 @@ def installation() -> Iterator[CheckResult]:
             yield CheckResult("ok", f"{name} {_version(name)}")
         except Exception as error:  # a library that is there may still fail to load
             if name in OPTIONAL:
-                yield CheckResult("missing", name, f"{_reason(error)}; {OPTIONAL[name]}")
+                yield CheckResult("missing", name, f"{first_line(error)}; {OPTIONAL[name]}")
             else:
                 hint = "pip install -c constraints.txt -e ."
-                yield CheckResult("broken", name, f"{_reason(error)}; run `{hint}`")
+                yield CheckResult("broken", name, f"{first_line(error)}; run `{hint}`")
 
 
 AUTHORS = "https://github.com/FelTris/pjepa"
@@ -108,7 +108,7 @@ def codecs() -> Iterator[CheckResult]:
             try:
                 write_film(path, encoder)
             except Exception as error:  # this build of FFmpeg may have no such encoder
-                yield CheckResult("missing", f"{codec} encoder", f"{_reason(error)}; not tried")
+                yield CheckResult("missing", f"{codec} encoder", f"{first_line(error)}; not tried")
                 continue
             for reader in ("pyav", "decord"):
                 yield _read_back(path, codec, reader)
@@ -147,7 +147,7 @@ def _read_back(path: Path, codec: str, reader: str) -> CheckResult:
             return CheckResult("ok", what, f"{FILM_FRAMES} frames")
         reason = f"frames are {error:.0f} levels off"
     except Exception as error:  # decoders raise many kinds
-        reason = _reason(error) if needed else "cannot be decoded"
+        reason = first_line(error) if needed else "cannot be decoded"
     hint = "reinstall av" if needed else "such videos cannot be read"
     return CheckResult("broken" if needed else "missing", what, f"{reason}; {hint}")
 
@@ -246,7 +246,7 @@ def _folder(what: str, folder: Path, hint: str) -> CheckResult:
         with tempfile.TemporaryFile(dir=present):
             pass
     except OSError as error:
-        return CheckResult("broken", what, f"{folder}: {_reason(error)}; {hint}")
+        return CheckResult("broken", what, f"{folder}: {first_line(error)}; {hint}")
     free = shutil.disk_usage(present).free / 1e9
     detail = f"{folder}, {free:.0f} GB free"
     if free < TIGHT_GB:
@@ -274,8 +274,3 @@ def backbone_weights() -> Iterator[CheckResult]:
         yield CheckResult("ok", what, facts.weights_id)
     except InputError as error:
         yield CheckResult("missing", what, str(error))
-
-
-def _reason(error: BaseException) -> str:
-    first = (str(error).strip().splitlines() or [""])[0]
-    return first or type(error).__name__

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from pjepa.core.files import read_torch
 from pjepa.core.roots import inside
 from pjepa.core.runs import runs
 from pjepa.core.tables import Classes, VideoRow
 from pjepa.takes.annotations.notes import Note
 from pjepa.takes.config import ArchiveConfig, DataConfig
-from pjepa.takes.features.archive_file import Packed, read_packed, string_list, tensor, torch_file
+from pjepa.takes.features.archive_file import Packed, read_packed, string_list, tensor
 from pjepa.takes.features.shipped import locator
 from pjepa.takes.source import Annotation, Source, left_out, take_row
 from pjepa.takes.sources.archive_table import ARCHIVES, Archive
@@ -118,7 +119,7 @@ def _shards(
     path = inside(folder, features)
     if not path.is_file():
         raise InputError(f"{path}: no such index; `pjepa fetch` gets the public archives")
-    index = torch_file(path)
+    index = read_torch(path)
     names = string_list(path, index, "video_ids")
     shards = string_list(path, index, "shards")
     splits = string_list(path, index, "splits", len(names))
