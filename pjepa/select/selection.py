@@ -22,7 +22,7 @@ from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.features.encoded import encoded
 from pjepa.metrics.segmentation import COMBINED, combined_score, segmentation_scores
 from pjepa.probes.base.roles import Labels
-from pjepa.probes.base.scoring import LabelledTake
+from pjepa.probes.base.scoring import LabelledTake, labelled_take
 from pjepa.probes.linear.config import LinearConfig
 from pjepa.probes.linear.probe import fit_converged
 from pjepa.select.config import SelectConfig
@@ -92,14 +92,10 @@ class Judge:
         return [self._represented_take(represent, take) for take in takes]
 
     def _represented_take(self, represent: Represent, take: str) -> LabelledTake:
-        features, labels = represent(self.stream.read(take)), self.labels[take]
-        if len(features) != len(labels):
-            raise InputError(
-                f"take {take}: {len(features)} tokens but {len(labels)} labels; re-run both stages"
-            )
-        if not np.isfinite(features).all():
+        found = labelled_take(take, represent(self.stream.read(take)), self.labels)
+        if not np.isfinite(found.features).all():
             raise InputError(f"take {take}: its features are not finite")
-        return LabelledTake(features, labels.astype(np.int64))
+        return found
 
 
 def read_judge(

@@ -18,6 +18,7 @@ from pjepa.core.tables import VideoRow
 from pjepa.takes.config import Assembly101Config, DataConfig
 from pjepa.takes.features.shipped import locator, numpy_array, span_key
 from pjepa.takes.features.tsm_lmdb import last_frame
+from pjepa.takes.folders import below
 from pjepa.ui.errors import InputError
 from pjepa.video.files import Measured, measured_videos
 
@@ -42,7 +43,7 @@ class LmdbFrames:
         key = f"{sequence}/{self.own.view}/{self.own.view}"
         last = last_frame(self.store, key, end or BEYOND)
         first, stop = max(1, first), 0 if last is None else last + 1
-        where = locator("lmdb", _relative(self.own, self.name), f"{key}:{first}:{stop}")
+        where = locator("lmdb", below(self.own.path, self.name), f"{key}:{first}:{stop}")
         return _feature_row(take_id, where, first, stop)
 
 
@@ -59,7 +60,7 @@ class NumpyFrames:
         file = inside(self.base, name)
         columns = numpy_array(file).shape[1] if file.is_file() else 0
         stop = min(columns, end or columns)
-        where = locator("npy-dt", _relative(self.own, name), span_key(first, stop))
+        where = locator("npy-dt", below(self.own.path, name), span_key(first, stop))
         return _feature_row(take_id, where, first, stop)
 
 
@@ -76,7 +77,7 @@ class VideoFrames:
         found, file = self.measured.get(sequence), self.files[sequence]
         if found is None or file is None or found.fault:
             return None, 0
-        video = _relative(self.own, file)
+        video = below(self.own.path, file)
         row = VideoRow(take_id, video, found.fps, found.duration_s, root="data")
         return row, round(found.duration_s * FPS) + 1
 
@@ -117,8 +118,3 @@ def _video(own: Assembly101Config, base: Path, sequence: str) -> str | None:
         if inside(base, name).is_file():
             return name
     return None
-
-
-def _relative(own: Assembly101Config, name: str) -> str:
-    """Return a name below the source's folder, relative to the data root."""
-    return name if own.path == "." else f"{own.path}/{name}"

@@ -17,6 +17,7 @@ from pjepa.takes.annotations.notes import Note
 from pjepa.takes.annotations.text_files import closest, file_text
 from pjepa.takes.config import DataConfig
 from pjepa.takes.features.shipped import locator, numpy_array, span_key
+from pjepa.takes.folders import below
 from pjepa.takes.source import Annotation, FoundTakes, Source, left_out, take_row
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import track
@@ -46,7 +47,7 @@ class FolderLayout:
 
     def relative(self, name: str) -> str:
         """Return the name of a file relative to the data root."""
-        return name if self.folder == "." else f"{self.folder}/{name}"
+        return below(self.folder, name)
 
 
 @dataclass
