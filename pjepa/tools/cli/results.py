@@ -178,8 +178,9 @@ def study(
 
 @app.command(rich_help_panel=LOOK)
 def questions() -> None:
-    """Compare how well representations tell the next step and the progress; cut takes are encoded
-    anew.
+    """Score how well features tell the next step and the progress: results/questions/.
+
+    Takes are cut at every quarter of a segment and encoded anew.
     """
     from pjepa.tools.questions import answer_questions, next_lines, progress_lines
 
