@@ -116,15 +116,15 @@ def measure_packing(table: Table, rounds: int) -> None:
 
     from pjepa.pretrain import feed
     from pjepa.pretrain.config import PjepaConfig
-    from pjepa.pretrain.data import Tokens, TrainingTake, View, pack
+    from pjepa.pretrain.data import TakeView, TokenPacking, TrainingTake, pack
 
     rng, gpu = np.random.default_rng(0), torch.device("meta")
     features = rng.standard_normal((8, 2048, 2048), np.float32).astype(np.float16)
     segment = np.arange(2048) // 45
     takes = [TrainingTake(n, f"take-{n}", part, segment) for n, part in enumerate(features)]
-    views, config = [View(take) for take in takes], PjepaConfig()
+    views, config = [TakeView(take) for take in takes], PjepaConfig()
     ways = {
-        "wide": Tokens(),
+        "wide": TokenPacking(),
         "as stored, of the time to widen it": feed.SentTokens(gpu, torch.float16),
         "as row numbers, of the time to widen it": feed.KeptTokens(gpu, takes),
     }

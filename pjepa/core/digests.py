@@ -25,7 +25,7 @@ def seal_of(path: Path) -> Path:
 
 @contextmanager
 def sealed_file(path: Path, keep_before: bool = False) -> Iterator[Path]:
-    """Do as `atomic_file`, with a hash beside the file; the previous file can be kept."""
+    """Write as `atomic_file` does, with a hash beside the file; the previous file can be kept."""
     with atomic_file(path) as partial:
         yield partial
         seal(path, file_sha256(partial))

@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pjepa.core.digests import damaged_files, put_aside
 from pjepa.core.disk import remove_partials
 from pjepa.core.machine import device_kind
-from pjepa.core.tables import VideoRow
+from pjepa.core.tables import BoundaryTimes, VideoRow
 from pjepa.core.time_grid import token_count
 from pjepa.patches.backbone import BackboneFacts, backbone_facts
 from pjepa.patches.config import PatchesConfig
@@ -46,11 +43,9 @@ CHANGES_BYTES = (
     "compile",
 )  # fmt: skip
 
-Boundaries = dict[str, NDArray[np.float64]]
-
 
 class Executor(Protocol):
-    """Runs `encoded_job` on every job, wherever it likes, and yields outcomes as they come."""
+    """A way to run `encoded_job` on every job; it yields outcomes as they come."""
 
     def __call__(
         self, jobs: list[Job], config: PatchesConfig, facts: BackboneFacts, on_frames: OnFrames
@@ -75,7 +70,7 @@ class Extraction:
 
 def extract(
     rows: list[VideoRow],
-    boundaries: Boundaries,
+    boundaries: BoundaryTimes,
     config: PatchesConfig,
     store: Path,
     execute: Executor,
@@ -138,7 +133,7 @@ def byte_settings(config: PatchesConfig) -> dict[str, Any]:
 
 def planned_jobs(
     rows: list[VideoRow],
-    boundaries: Boundaries,
+    boundaries: BoundaryTimes,
     config: PatchesConfig,
     facts: BackboneFacts,
     store: Path,

@@ -21,9 +21,10 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from pjepa.core.choices import WindowMode, WindowScope
 from pjepa.core.digests import sealed_file
 from pjepa.core.files import read_json, write_json
-from pjepa.core.time_grid import Sampling, WindowMode, WindowScope
+from pjepa.core.time_grid import Sampling
 from pjepa.ui.errors import InputError
 
 TENSOR = "patches"
@@ -126,7 +127,7 @@ def take_file_name(take_id: str) -> str:
 
 
 class PatchWriter:
-    """Appends steps to a safetensors file whose shape is known in advance."""
+    """A safetensors file of known shape that grows by appended steps."""
 
     def __init__(self, file: BinaryIO, info: PatchInfo, steps: int) -> None:
         self.file, self.expected = file, (steps, info.cells, info.width)
@@ -193,7 +194,7 @@ def link_take(source: Path, folder: Path, take_id: str) -> Path:
     """
     target = folder / take_file_name(take_id)
     if target.exists():
-        raise InputError(f"take id {take_id!r} stands twice in the table of videos")
+        raise InputError(f"take id {take_id!r} appears twice in the table of videos")
     if reflinked(source, target):
         return target
     try:

@@ -18,7 +18,14 @@ import torch
 from torch import Tensor
 
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import Tokens, TrainingTake, View, epoch_steps, forward_passes, pack
+from pjepa.pretrain.data import (
+    TakeView,
+    TokenPacking,
+    TrainingTake,
+    epoch_steps,
+    forward_passes,
+    pack,
+)
 from pjepa.pretrain.objective import Batch
 from pjepa.pretrain.team import Team
 from pjepa.ui.transfer import host_buffer, sent
@@ -26,20 +33,20 @@ from pjepa.ui.transfer import host_buffer, sent
 SHARE = 0.25  # of the free memory of a device that the whole stream may take
 
 
-class SentTokens(Tokens):
-    """Copied for every batch at the stream's own precision, widened on the device."""
+class SentTokens(TokenPacking):
+    """Tokens copied for every batch at the stream's own precision, widened on the device."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self.device, self.dtype = device, dtype
 
-    def packed(self, views: Sequence[View], d_in: int) -> Tensor:
+    def packed(self, views: Sequence[TakeView], d_in: int) -> Tensor:
         buffer = host_buffer((sum(map(len, views)), d_in), self.dtype, self.device)
         if views:
             np.concatenate([shown.features() for shown in views], out=buffer.numpy())
         return sent(buffer, self.device).float()
 
 
-class KeptTokens(Tokens):
+class KeptTokens(TokenPacking):
     """All takes on the device, at the stream's own precision."""
 
     def __init__(self, device: torch.device, takes: Sequence[TrainingTake]) -> None:
@@ -52,7 +59,7 @@ class KeptTokens(Tokens):
             first = self.first[take.number]
             self.table[first : first + len(take.features)] = torch.tensor(take.features).to(device)
 
-    def packed(self, views: Sequence[View], d_in: int) -> Tensor:
+    def packed(self, views: Sequence[TakeView], d_in: int) -> Tensor:
         rows = [np.zeros(0, np.int64)]
         rows += [self.first[shown.take.number] + shown.places() for shown in views]
         there = sent(torch.from_numpy(np.concatenate(rows)), self.device)
@@ -69,10 +76,10 @@ def free_bytes(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 0
 
 
-def tokens_for(device: torch.device, takes: Sequence[TrainingTake]) -> Tokens:
+def tokens_for(device: torch.device, takes: Sequence[TrainingTake]) -> TokenPacking:
     """Return how the tokens of these takes reach a device (table above)."""
     if device.type == "cpu":
-        return Tokens()
+        return TokenPacking()
     if sum(take.features.nbytes for take in takes) <= SHARE * free_bytes(device):
         return KeptTokens(device, takes)
     return SentTokens(device, stored_dtype(takes))

@@ -47,7 +47,7 @@ class Foreseen(NamedTuple):
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a run has of the three."""
+    """The parts of the outlook that a run has: surprise, next step and progress."""
 
     forecaster: Forecaster | None
     next: LinearProbe | None

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from pjepa.live.formats import (
     Labelled,
-    Step,
+    PredictedStep,
     eaf_text,
     labelstudio_config,
     labelstudio_text,
@@ -33,7 +33,10 @@ from pjepa.video.index import frame_index
 from tests.live.world import CLASSES, FPS, WIDTH, make_project, make_video
 from tests.video.films import write_film
 
-STEPS = [Step(0.0, 1.25, CLASSES.names[1], 0.5), Step(1.25, 3723.504, CLASSES.names[2], 0.9)]
+STEPS = [
+    PredictedStep(0.0, 1.25, CLASSES.names[1], 0.5),
+    PredictedStep(1.25, 3723.504, CLASSES.names[2], 0.9),
+]
 FOUND = Labelled("a b.mp4", 12.0, STEPS)
 
 
@@ -181,7 +184,7 @@ def test_the_model_version_tells_probes_and_weights_apart(predicted):
 
 def test_control_characters_leave_files_readable():
     label = "cut\x00\x1b[31m\u0085 \ud800it\n"
-    found = Labelled("a.mp4", 10.0, [Step(0.0, 1.0, label, 0.5)])
+    found = Labelled("a.mp4", 10.0, [PredictedStep(0.0, 1.0, label, 0.5)])
     assert ET.fromstring(eaf_text(found)).find(".//ANNOTATION_VALUE").text == "cut [31m   it"
     assert "cut [31m it" in vtt_text(found)
     assert json.loads(labelstudio_text(found).encode())

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pjepa.live.formats import Labelled, Step, write_config, write_format
+from pjepa.live.formats import Labelled, PredictedStep, write_config, write_format
 from pjepa.takes.config import DataConfig
 from pjepa.takes.sources.archive_table import ARCHIVES
 from pjepa.takes.sources.registry import open_source
@@ -216,7 +216,7 @@ def as_written(form: str) -> Callable[[Path], None]:
 
     def write(labels: Path) -> None:
         for name, plan in PLANS.items():
-            steps = [Step(2.0 * k, 2.0 * k + 2, step, 1.0) for k, step in enumerate(plan)]
+            steps = [PredictedStep(2.0 * k, 2.0 * k + 2, step, 1.0) for k, step in enumerate(plan)]
             file = write_format(form, Labelled(name, 8.0, steps), labels, Path(name).stem)
             if form == "labelstudio":
                 (task,) = json.loads(file.read_text())

@@ -301,7 +301,7 @@ def test_init_begins_with_a_folder_of_videos(
     checked = run("check")
     assert checked.exit_code == 0, checked.output  # unlabelled, with segments that need no labels
     assert "probes will be skipped" in checked.stdout
-    assert "is there already" in run("init", str(tmp_path / "films")).stdout
+    assert "exists already" in run("init", str(tmp_path / "films")).stdout
     assert run("init", str(tmp_path / "nowhere")).exit_code == 1
     (tmp_path / "films/d.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:02.000\ncut\n")
     said = run("init", str(tmp_path / "films")).stdout

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from pjepa.core.files import read_object
+from pjepa.core.runs import Span
 from pjepa.core.time_grid import cut_ids, window_ids
 from pjepa.pooler.models.action import ActionPooler, ActionShape, padded
 from pjepa.pooler.models.alignment import Alignment
 from pjepa.pooler.models.facts import CONFIG, PoolerFacts
-from pjepa.pooler.models.windows import Span, pooled_spans
+from pjepa.pooler.models.windows import pooled_spans
 from pjepa.ui.errors import InputError
 from pjepa.ui.transfer import sent
 

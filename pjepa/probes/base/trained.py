@@ -18,7 +18,7 @@ from pjepa.probes.base.registry import ProbeKind
 from pjepa.probes.base.roles import Labels
 from pjepa.probes.base.scoring import labelled_take, score_probe
 from pjepa.probes.base.temporal import Task, TemporalProbe, TrainedProbe
-from pjepa.probes.base.training import ProbeTake, Tick, Trainer
+from pjepa.probes.base.training import ProbeTake, ProbeTrainer, Tick
 from pjepa.streams.store import StreamReader
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import Meter, say
@@ -109,7 +109,7 @@ class Fitting:
 
         def fit(seed: int, state: Path | None, tick: Tick) -> TrainedProbe:
             probe = self._placed(self._new(takes, seed), takes)
-            trainer = Trainer(
+            trainer = ProbeTrainer(
                 probe.module, takes, choose, probe.mean, probe.std, self.config,
                 self.task.background, seed,
             )  # fmt: skip

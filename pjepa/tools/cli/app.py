@@ -40,7 +40,7 @@ class Commands(TyperGroup):
         return sorted(self.commands, key=lambda name: places.get(name, len(ORDER)))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; an interrupt is said, with what to do next."""
+        """Run a command; after an interrupt, say what to do next."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -115,7 +115,7 @@ def warn_of_stale_data() -> None:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Bad input, and a disk that refuses, end in one line on stderr and exit code 1."""
+    """End on bad input or a failing disk with one line on stderr and exit code 1."""
     try:
         yield
     except InputError as error:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pjepa.pooler.config import PoolerKind
 from pjepa.tools import paths
 from pjepa.tools.cli.app import DATA, app, one_line_errors
 from pjepa.tools.cli.reading import ProjectReader, reading_config
 from pjepa.tools.cli.targets import check_target
 from pjepa.ui.errors import InputError
-
-
-class PoolerKind(StrEnum):
-    """How patches become tokens."""
-
-    mean = "mean"
-    action = "action"
-
 
 data = typer.Typer(
     no_args_is_help=True, help="Start with your own videos; list, check and view data."
@@ -101,7 +93,7 @@ def check(
         typer.echo(finding.line(None if every else SHOWN))
     if not every and any(len(finding.names) > SHOWN for finding in found.findings):
         typer.echo("--all names the rest")
-    typer.echo("ok" if found.ok else "not ok: put the errors right")
+    typer.echo("ok" if found.ok else "not ok: fix the errors")
     if not found.ok:
         raise typer.Exit(1)
 
@@ -153,5 +145,5 @@ def init(
     from pjepa.tools.cli.starting import begin
 
     with one_line_errors():
-        for line in begin(folder, dry_run, None if pooler is None else pooler.value):
+        for line in begin(folder, dry_run, pooler):
             typer.echo(line)

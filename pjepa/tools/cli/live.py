@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pjepa.core.choices import SegmentChoice
 from pjepa.core.machine import resolved_device
 from pjepa.live.pipe import PIPE, STDOUT, Pipe
 from pjepa.live.targets import check_file, check_new_folder
 from pjepa.tools import paths
 from pjepa.tools.cli.app import DEVICE, FEATURES, app, one_line_errors
-from pjepa.tools.cli.reading import ReaderChoice, ReaderName
+from pjepa.tools.cli.reading import ReaderChoice
 from pjepa.tools.cli.targets import check_target
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
 
 if TYPE_CHECKING:
-    from pjepa.live.predict import Outcome
+    from pjepa.live.predict import PredictOutcome
     from pjepa.select.familiar import Familiar
 
 MAX_GAP_S = 10.0  # as patches.max_gap_s
@@ -29,15 +30,7 @@ MIN_STEP_S = 1.0  # shorter ones are of no use to people; better on the demo too
 LOADING = "loading models"
 
 
-class Segments(StrEnum):
-    """Where segments come from when nobody annotates them."""
-
-    AUTO = "auto"
-    FOUND = "found"
-    FIXED = "fixed"
-
-
-class Format(StrEnum):
+class LabelFormat(StrEnum):  # typer takes no list of a Literal
     """Files of other tools."""
 
     VTT = "vtt"
@@ -56,17 +49,17 @@ ProbeFolder = Annotated[
         "linear-pjepa.",
     ),
 ]
-SegmentRule = Annotated[
-    Segments,
+SegmentsOption = Annotated[
+    SegmentChoice,
     typer.Option(
         help="Where segments end: as in training, where features change, or at a fixed length."
     ),
 ]
-SegmentTokens = Annotated[
+SegmentTokensOption = Annotated[
     int | None,
     typer.Option("--segment-tokens", min=1, help="Tokens per segment (found: on average)."),
 ]
-Training = Annotated[
+TrainingOption = Annotated[
     Path,
     typer.Option(help="Token stream of the training data; sets the threshold of found segments."),
 ]
@@ -105,13 +98,13 @@ def stream(
     as_trained: Annotated[
         bool, typer.Option("--as-trained", help="Use windows as long as in training.")
     ] = False,
-    segments: SegmentRule = Segments.AUTO,
-    segment_tokens: SegmentTokens = None,
-    training: Training = paths.STREAM,
+    segments: SegmentsOption = "auto",
+    segment_tokens: SegmentTokensOption = None,
+    training: TrainingOption = paths.STREAM,
     stall: Annotated[
         float, typer.Option(min=0.1, help="Stop after this many seconds without a frame.")
     ] = 30,
-    reader: ReaderChoice = ReaderName.auto,
+    reader: ReaderChoice = "auto",
     max_gap: Annotated[
         float,
         typer.Option(min=0.1, help="Start a new recording after a gap of this many seconds."),
@@ -142,8 +135,8 @@ def stream(
         _set_threads(threads)
         models = load_models(
             Wanted(
-                model, probe or usual_cell(), window, as_trained, segments.value,
-                segment_tokens, training, paths.TAKES_TABLE, device, reader.value, max_gap,
+                model, probe or usual_cell(), window, as_trained, segments,
+                segment_tokens, training, paths.TAKES_TABLE, device, reader, max_gap,
             )
         )  # fmt: skip
         live = pipe is not None and not pipe.is_file if live is None else live
@@ -165,7 +158,7 @@ def predict(
     model: ModelFolder = paths.ENCODER.parent,
     probe: ProbeFolder = None,
     formats: Annotated[
-        list[Format] | None,
+        list[LabelFormat] | None,
         typer.Option("--format", help="Also write this format; may be repeated."),
     ] = None,
     min_step: Annotated[
@@ -175,10 +168,10 @@ def predict(
     smooth: Annotated[
         float, typer.Option(min=0, help="First average the probabilities over this many seconds.")
     ] = 0.0,
-    segments: SegmentRule = Segments.AUTO,
-    segment_tokens: SegmentTokens = None,
-    training: Training = paths.STREAM,
-    reader: ReaderChoice = ReaderName.auto,
+    segments: SegmentsOption = "auto",
+    segment_tokens: SegmentTokensOption = None,
+    training: TrainingOption = paths.STREAM,
+    reader: ReaderChoice = "auto",
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -203,8 +196,8 @@ def predict(
         _set_threads(threads)
         models = load_models(
             Wanted(
-                model, probe or usual_cell(), None, True, segments.value, segment_tokens, training,
-                paths.TAKES_TABLE, device, reader.value,
+                model, probe or usual_cell(), None, True, segments, segment_tokens, training,
+                paths.TAKES_TABLE, device, reader,
             )
         )  # fmt: skip
         for note in models.notes:
@@ -214,7 +207,7 @@ def predict(
         _say_predicted(out, done, models.familiar)
 
 
-def _say_predicted(out: Path, done: Outcome, familiar: Familiar | None) -> None:
+def _say_predicted(out: Path, done: PredictOutcome, familiar: Familiar | None) -> None:
     """Report counts, videos unlike the training ones, and unreadable videos."""
     typer.echo(f"{out}: {len(done.notes)} videos, {done.steps} steps")
     if done.resumed:
@@ -227,7 +220,7 @@ def _say_predicted(out: Path, done: Outcome, familiar: Familiar | None) -> None:
         raise InputError(f"predict: {len(done.failed)} videos cannot be read, listed above")
 
 
-def unfamiliar_lines(done: Outcome, familiar: Familiar | None) -> Iterator[str]:
+def unfamiliar_lines(done: PredictOutcome, familiar: Familiar | None) -> Iterator[str]:
     """Return lines on videos further from the training stream than any training take."""
     if familiar is None:
         yield "note: these models do not store what training videos are like; others go unnoticed"

@@ -91,7 +91,7 @@ def compare(
 
     with one_line_errors():
         if html_file is not None and len(experiments) != 2:
-            raise InputError(f"--html: puts two experiments side by side, given {len(experiments)}")
+            raise InputError(f"--html: compares two experiments, given {len(experiments)}")
         check_target(json_file, "comparison", paths.METRICS)
         check_target(html_file, "page", paths.REPORT / "index.html")
         found = comparison([read_experiment(name, probe) for name in experiments])

@@ -10,6 +10,7 @@ from shlex import quote
 from pjepa.core.files import atomic_file
 from pjepa.core.roots import DATA_ROOT, LOCAL, data_root
 from pjepa.core.section import read_section
+from pjepa.pooler.config import PoolerKind
 from pjepa.takes.annotations.notes import SHOWN, Note
 from pjepa.takes.config import DataConfig
 from pjepa.takes.sources.scan import write_scan
@@ -17,7 +18,6 @@ from pjepa.tools import paths
 from pjepa.tools.data.starter import (
     LABELS,
     PRESET,
-    Pooler,
     labelled_videos,
     other_annotations,
     place_of,
@@ -30,8 +30,8 @@ from pjepa.tools.trying import as_settings, missing_weights
 from pjepa.ui.errors import InputError
 
 
-def begin(folder: Path, dry_run: bool, pooler: Pooler | None = None) -> Iterator[str]:
-    """Writes what is not there yet, and says what and what comes next."""
+def begin(folder: Path, dry_run: bool, pooler: PoolerKind | None = None) -> Iterator[str]:
+    """Write what is not there yet; yield what was written and what to do next."""
     place = place_of(folder, data_root())
     videos = place.root / place.path
     params = starter_params(place.path, pooler)
@@ -54,7 +54,7 @@ def begin(folder: Path, dry_run: bool, pooler: Pooler | None = None) -> Iterator
 
 
 def _next(folder: Path, videos: Path, params: Params, labelled: int) -> Iterator[str]:
-    """What a run would give now, what labels would add, and what is missing for it."""
+    """Yield what a run would give now, what labels would add, and what is missing for it."""
     run = "next: `pjepa data check`, then `dvc repro`:"
     if labelled:
         yield f"{run} features, probes on {labelled} labelled videos, and `pjepa predict` for more"
@@ -92,7 +92,7 @@ def _begin_root(folder: Path, root: Path, dry_run: bool) -> Iterator[str]:
 
 def _begin_labels(path: Path, dry_run: bool) -> Iterator[str]:
     if path.exists():
-        yield f"{path}: is there already, left as it is"
+        yield f"{path}: exists already; left unchanged"
         return
     yield f"{path}: a row per video; add start, end and label"
     if not dry_run:
