@@ -16,7 +16,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from pjepa.core.files import read_json, read_torch
+from pjepa.core.files import read_object, read_torch
 from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.encoder.release_table import RELEASED, Architecture, known_file, release_file
 from pjepa.streams.schema import SelectionLabels
@@ -42,8 +42,8 @@ def init_selection(name: str) -> SelectionLabels:
     if name.startswith(PREFIX):
         known = RELEASED.get(Path(name.removeprefix(PREFIX)).stem)
         return known.selection_labels if known else "val"
-    written = Path(name) / "selection.json"
-    return read_json(written)["selection_labels"] if written.is_file() else "none"
+    written, key = Path(name) / "selection.json", "selection_labels"
+    return read_object(written, key)[key] if written.is_file() else "none"
 
 
 def load_release(
