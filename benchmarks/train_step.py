@@ -6,7 +6,8 @@ is the peak above the process's size just before its first step.
 
 `share of the GEMM peak`: matrix products of a step a second against those of 1024 x 1024 products,
 for this step and for one of the demo's (two takes, with its neighbours). Attention counts with the
-pairs of tokens that see each other: what is computed under a mask or twice is no work.
+pairs of tokens that see each other: what is computed under a mask or twice is no work. Where the
+CPU can compute in bf16, the same step in bf16 is measured beside it.
 
 `--long` adds a step at the paper's width, and a 40-minute take there: it must fit into 8 GB.
 """
@@ -30,6 +31,7 @@ from pjepa.pretrain.data import TakeView, TrainingTake, pack
 from pjepa.pretrain.loop import Trainer, pretrain
 from pjepa.pretrain.objective import Batch, Jepa
 from pjepa.pretrain.setup import new_model, optimizer_for
+from pjepa.ui.device import bf16_trial
 
 TAKES, DEMO_TAKES = (500, 900, 1500, 3000), (170, 340)
 NEIGHBOURS = (-2, -1, 1, 2)
@@ -61,7 +63,8 @@ def demo_config() -> PjepaConfig:
 
 
 def inputs(kind: str) -> tuple[PjepaConfig, list[TrainingTake], Batch]:
-    """Return the settings, takes and batch of a case."""
+    """Return the settings, takes and batch of a case; `KIND bf16` is a case in bf16."""
+    kind, _, bf16 = kind.partition(" ")
     config, d_in = step_config(), 2048
     lengths: tuple[int, ...] = TAKES
     if kind == "neighbours":
@@ -70,6 +73,8 @@ def inputs(kind: str) -> tuple[PjepaConfig, list[TrainingTake], Batch]:
         config, d_in, lengths = demo_config(), 64, DEMO_TAKES
     elif kind == "wide":
         config, lengths = PjepaConfig(mask_ratio=0.8, threads=1, input_norm="none"), (1000,)
+    if bf16:
+        config = config.model_copy(update={"precision": bf16})
     takes = [synthetic_take(n, tokens, d_in) for n, tokens in enumerate(lengths)]
     return config, takes, pack([TakeView(take) for take in takes], 0, config, d_in)
 
@@ -201,7 +206,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--long", action="store_true", help="also the 40-minute take (minutes)")
     options = parser.parse_args()
-    kinds = ("ours", "plain", "neighbours", "demo", *(("wide",) if options.long else ()))
+    kinds = ["ours", "plain", "neighbours", "demo", *(("wide",) if options.long else ())]
+    if not bf16_trial():
+        kinds += [f"{kind} bf16" for kind in ("ours", "wide") if kind in kinds]
     workers = {k: Worker(case, k) for k in kinds} | {"product": Worker(matrix_product)}
     found = alternately(workers, options.rounds)
     ours, plain = found["ours"], found["plain"]
@@ -216,6 +223,10 @@ def main() -> None:
     for kind in filter(kinds.__contains__, names):
         pace = (matrix_work(kind) + attention_work(kind)) / found[kind]["s"] / 1e9
         table.add(f"share of the GEMM peak, {names[kind]}", row(pace, peak, "GFLOP/s"))
+    for kind in ("ours", "wide"):
+        if f"{kind} bf16" in kinds:
+            faster = row(found[f"{kind} bf16"]["s"], found[kind]["s"], "s")
+            table.add(f"{names[kind]} in bf16 (reference: fp32)", faster)
     add_throughput(table, options.rounds)
     if options.long:
         size = alternately({"long": Worker(long_take)}, 0)["long"]["result"]
