@@ -21,18 +21,14 @@ Stream = Literal["auto", "device", "host", "file"]
 
 
 class MachineConfig(Section):
-    """`device: auto` is CUDA where there is one; `workers` are processes and reading threads.
-
-    `stream` is where pretraining on a GPU keeps its tokens (`pjepa/pretrain/feed.py`): on the
-    device, in page-locked host memory, or in the file; `auto` is the first of them with room.
-    """
+    """`device: auto` is CUDA where there is one; `workers` are processes and reading threads."""
 
     tuned: ClassVar[tuple[str, ...]] = ("device", "workers", "executor")
 
     device: str = "auto"
     workers: int = Field(2, ge=1)
     executor: Literal["local", "ray"] = "local"  # of `patches`
-    stream: Stream = "auto"
+    stream: Stream = "auto"  # where tokens wait for `pretrain` on a GPU: the first with room
 
 
 class Placed(Section):
