@@ -17,10 +17,11 @@ import numpy as np
 import typer
 
 from benchmarks.workers import Row, row, save_rows
+from pjepa.core.choices import SegmentKind
 from pjepa.core.runs import runs
 from pjepa.core.tables import pretraining_takes, read_takes
 from pjepa.encoder.segments.found import FoundConfig, FoundParameters
-from pjepa.encoder.segments.rule import Kind, SegmentRule, segment_threshold, take_segments
+from pjepa.encoder.segments.rule import SegmentRule, segment_threshold, take_segments
 from pjepa.streams.segments import attention_segments
 from pjepa.streams.store import StreamReader, Take
 from pjepa.tools import paths
@@ -91,7 +92,7 @@ def random_segments(tokens: int, seed: int) -> SegmentsOf:
 def rows(training: list[Take], takes: list[Take], config: FoundConfig) -> dict[str, Score]:
     """Return the score of every kind of segment; random is a mean over draws."""
     std = np.concatenate([take.features for take in training]).std(axis=0, dtype=np.float64)
-    kinds: tuple[Kind, ...] = ("found", "ruptures", "fixed")
+    kinds: tuple[SegmentKind, ...] = ("found", "ruptures", "fixed")
     table = {}
     for kind in kinds:
         threshold = segment_threshold([take.features for take in training], config, std, kind)

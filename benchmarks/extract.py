@@ -31,11 +31,12 @@ import numpy as np
 import torch
 
 from benchmarks.workers import Table, Worker, alternately, resident, row
+from pjepa.core.choices import ReaderName
 from pjepa.nn.prefetch import Prefetch
 from pjepa.patches.backbone import load_backbone
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.encode import Job, decoded_batches, encoded_job, patch_info, write_take
-from pjepa.video.reader import ReaderName, open_video
+from pjepa.video.reader import open_video
 
 RATE = 30
 

@@ -23,7 +23,7 @@ from benchmarks.proof import found_revision
 from pjepa.cells.config import CellsConfig
 from pjepa.cells.stored import CellStatistics
 from pjepa.core.section import read_section
-from pjepa.metrics.bootstrap import Interval, difference_interval, interval
+from pjepa.metrics.bootstrap import Interval, difference_intervals, intervals
 from pjepa.metrics.statistics import TakeStatistics
 from pjepa.takes.config import DataConfig
 from pjepa.tools.paths import source_list
@@ -91,9 +91,9 @@ def differences(cells: Pooled) -> dict[str, Interval]:
         for other in AGAINST if representation in ENCODED else ():
             if f"{probe} {other}" in cells:
                 rest = cells[f"{probe} {other}"]
-                found[f"{name} - {other}"] = difference_interval(
-                    cell.variants, rest.variants, cell.groups, METRIC, RESAMPLES, 0
-                )
+                found[f"{name} - {other}"] = difference_intervals(
+                    cell.variants, rest.variants, cell.groups, RESAMPLES, 0
+                )[METRIC]
     return found
 
 
@@ -101,9 +101,9 @@ def between(settings: Mapping[str, Pooled]) -> dict[str, Interval]:
     """Return every encoder cell of the first setting minus the same cell of the others."""
     (first, ours), *others = settings.items()
     return {
-        f"{name}: {first} - {other}": difference_interval(
-            ours[name].variants, cells[name].variants, ours[name].groups, METRIC, RESAMPLES, 0
-        )
+        f"{name}: {first} - {other}": difference_intervals(
+            ours[name].variants, cells[name].variants, ours[name].groups, RESAMPLES, 0
+        )[METRIC]
         for other, cells in others
         for name in ours
         if name.split()[1] in ENCODED
@@ -137,7 +137,7 @@ def show(settings: Mapping[str, Pooled]) -> dict[str, dict[str, float]]:
     rows: dict[str, Interval] = {}
     for name, cells in settings.items():
         for what, cell in cells.items():
-            rows[f"{name}: {what}"] = interval(cell.variants, cell.groups, METRIC, RESAMPLES, 0)
+            rows[f"{name}: {what}"] = intervals(cell.variants, cell.groups, RESAMPLES, 0)[METRIC]
         for what, found in differences(cells).items():
             rows[f"{name}: {what}"] = found
     rows |= between(settings)

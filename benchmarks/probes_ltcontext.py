@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.probes import Case
-from pjepa.probes.shared.long_term.config import PRESETS, LTContextConfig
+from pjepa.probes.shared.long_term.config import LTContextConfig
 from pjepa.probes.shared.long_term.model import LTContext, official_weights
 
 FRAMES, WIDTH, CLASSES = 4000, 2048, 202
@@ -178,7 +178,7 @@ def training_step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], 
 def cases() -> list[Case]:
     """Return the step of the paper's LTContext."""
     torch.manual_seed(0)
-    config = PRESETS["paper"]
+    config = LTContextConfig()
     plain = PlainLTContext(config, WIDTH, CLASSES)
     ours = LTContext(config, WIDTH, CLASSES)
     ours.load_state_dict(official_weights(plain.state_dict()))

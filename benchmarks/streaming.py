@@ -30,13 +30,14 @@ import torch
 import typer
 
 from benchmarks.workers import Table, resident, row
+from pjepa.core.choices import SegmentChoice
 from pjepa.core.runs import runs
 from pjepa.encoder.config import EncoderConfig
 from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.encoder.segments.rule import take_segments
-from pjepa.live.models import Choice, Models, Wanted, load_models
+from pjepa.live.models import Models, Wanted, load_models
 from pjepa.live.session import Options, Session
-from pjepa.live.source import Source
+from pjepa.live.source import LiveSource
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.cost import PEAK_TFLOPS, UTILISATION, sizes_alone, window_flops
 from pjepa.streams.segments import attention_segments
@@ -164,7 +165,7 @@ def segment_rows(table: Table, project: Path, wanted: Wanted) -> None:
     labels = read_labels(project / "data/tokens/labels.parquet")
     stream = read_stream(wanted.training)
     found: dict[str, float] = {}
-    ways: dict[str, Choice] = {"annotated": "auto", "found": "found", "fixed": "fixed"}
+    ways: dict[str, SegmentChoice] = {"annotated": "auto", "found": "found", "fixed": "fixed"}
     for kind, choice in ways.items():
         models = load_models(replace(wanted, segments=choice))
         right = []
@@ -195,7 +196,7 @@ def decoded(models: Models, file: Path) -> float:
     """Return seconds to decode and prepare a video, alone."""
     grid = Session(models, str(file), Options(quiet=True)).tokens.grid
     started = time.perf_counter()
-    for _ in Source(str(file), grid, models.backbone.prepared).hops():
+    for _ in LiveSource(str(file), grid, models.backbone.prepared).hops():
         pass
     return time.perf_counter() - started
 

@@ -117,10 +117,10 @@ def measure_packing(table: Table, rounds: int) -> None:
 
     from pjepa.pretrain import feed
     from pjepa.pretrain.config import PjepaConfig
-    from pjepa.pretrain.data import Tokens, TrainingTake, View, pack
+    from pjepa.pretrain.data import TakeView, TokenPacking, TrainingTake, pack
 
-    class Widened(Tokens):
-        def packed(self, views: Sequence[View], d_in: int) -> torch.Tensor:
+    class Widened(TokenPacking):
+        def packed(self, views: Sequence[TakeView], d_in: int) -> torch.Tensor:
             wide = [shown.features().astype(np.float32) for shown in views]
             return torch.from_numpy(np.concatenate(wide))
 
@@ -128,7 +128,7 @@ def measure_packing(table: Table, rounds: int) -> None:
     features = rng.standard_normal((8, 2048, 2048), np.float32).astype(np.float16)
     segment = np.arange(2048) // 45
     takes = [TrainingTake(n, f"take-{n}", part, segment) for n, part in enumerate(features)]
-    views, config = [View(take) for take in takes], PjepaConfig()
+    views, config = [TakeView(take) for take in takes], PjepaConfig()
     ways = {
         "widened": Widened(),
         "device": feed.KeptTokens(gpu, takes),

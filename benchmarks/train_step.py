@@ -26,7 +26,7 @@ from benchmarks.workers import Table, Work, Worker, alternately, resident, row
 from pjepa.encoder.attention.layout import Layout
 from pjepa.encoder.attention.plan import seen_keys
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TrainingTake, View, pack
+from pjepa.pretrain.data import TakeView, TrainingTake, pack
 from pjepa.pretrain.loop import Trainer, pretrain
 from pjepa.pretrain.objective import Batch, Jepa
 from pjepa.pretrain.setup import new_model, optimizer_for
@@ -71,7 +71,7 @@ def inputs(kind: str) -> tuple[PjepaConfig, list[TrainingTake], Batch]:
     elif kind == "wide":
         config, lengths = PjepaConfig(mask_ratio=0.8, threads=1, input_norm="none"), (1000,)
     takes = [synthetic_take(n, tokens, d_in) for n, tokens in enumerate(lengths)]
-    return config, takes, pack([View(take) for take in takes], 0, config, d_in)
+    return config, takes, pack([TakeView(take) for take in takes], 0, config, d_in)
 
 
 def case(kind: str) -> Work:
@@ -160,7 +160,7 @@ def long_take() -> Work:
     trainer = Trainer(model, optimizer_for(model, config), config)
 
     def work() -> float:
-        trainer.step([pack([View(take)], 0, config, 2048)], config.lr, 0)
+        trainer.step([pack([TakeView(take)], 0, config, 2048)], config.lr, 0)
         return resident("VmHWM") / 1024
 
     return work

@@ -19,6 +19,7 @@ from pjepa.tools.params import Params
 
 OUT = Path(__file__).parent / "reference"
 API = ("pjepa.encoder.encoder.ProcedureEncoder", "pjepa.encoder.stream.EncoderStream",
+       "pjepa.forecast.forecast.Forecaster", "pjepa.streams.store.read_stream",
        "pjepa.streams.store.StreamReader", "pjepa.streams.store.StreamWriter",
        "pjepa.streams.store.Take", "pjepa.streams.schema.StreamInfo")  # fmt: skip
 LINK = re.compile(r"(?<!`)<[^>\n]+>")
@@ -63,9 +64,9 @@ def main() -> None:
 def params_page() -> str:
     """Return every parameter with its type, default and comment, section by section."""
     head = (
-        "# Parameters\n\nDefaults are the paper's where it gives a value; the column `paper` says "
-        "where. `pjepa preset NAME` writes the **bold** ones into `params.yaml`; others can be "
-        "added there or set with `dvc exp run -S '+section.key=value'`.\n"
+        "# Parameters\n\nDefaults are the paper's where it gives a value; the column *paper* says "
+        "where. `pjepa preset NAME` writes the **bold** keys into `params.yaml`. Add the others "
+        "there, or set them with `dvc exp run -S '+section.key=value'`.\n"
     )
     return head + "".join(section_text(name, field.annotation) for name, field in _fields(Params))
 
@@ -112,12 +113,17 @@ def comments(kind: type[Section]) -> dict[str, str]:
 
 
 def cli_page() -> str:
-    """Return every command with its help, arguments and options."""
+    """Return every command with its help, arguments and options, in the panels of `pjepa -h`."""
     root = typer.main.get_command(app)
-    parts = ["# Commands\n\n`pjepa -h` lists them; `-q` and `-v` stand before the command.\n"]
+    parts = [f"# Commands\n\n{_escaped(inspect.cleandoc(root.help or ''))}\n\n"
+             "`pjepa -h` lists the commands. Put `-q` and `-v` before the command.\n"]  # fmt: skip
+    panel = ""
     for name in root.list_commands(None):  # type: ignore[attr-defined,arg-type]
         command = root.commands[name]  # type: ignore[attr-defined]
         inner = getattr(command, "commands", None) or {"": command}
+        if command.rich_help_panel != panel:
+            panel = command.rich_help_panel
+            parts.append(f"## {panel}\n")
         parts += [command_text(f"pjepa {name} {n}".rstrip(), one) for n, one in inner.items()]
     return "\n".join(parts)
 
@@ -136,7 +142,7 @@ def command_text(title: str, command: Any) -> str:
         shown = "" if default is None or callable(default) or default is False else f"`{default}`"
         rows.append(f"| {names} | {shown} | {text} |")
     table = "| option | default | |\n|---|---|---|\n" + "\n".join(rows) if rows else ""
-    return f"## `{title}`\n\n{_escaped(inspect.cleandoc(command.help or ''))}\n\n{table}\n"
+    return f"### `{title}`\n\n{_escaped(inspect.cleandoc(command.help or ''))}\n\n{table}\n"
 
 
 def _fields(kind: type[Section]) -> list[tuple[str, Any]]:

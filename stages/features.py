@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from pjepa.core.files import atomic_folder, read_json
+from pjepa.core.files import atomic_folder, read_object
 from pjepa.core.machine import device_kind
 from pjepa.core.section import read_section
 from pjepa.encoder.encoder import ProcedureEncoder
@@ -30,7 +30,9 @@ def run() -> None:
     encoder = ProcedureEncoder.from_pretrained(paths.ENCODER, config.device)
     ahead = longest_segment_s(stream)
     kind = device_kind(config.device)
-    chosen: SelectionLabels = read_json(paths.ENCODER / "selection.json")["selection_labels"]
+    chosen: SelectionLabels = read_object(paths.ENCODER / "selection.json", "selection_labels")[
+        "selection_labels"
+    ]
 
     def write(
         path: str, name: str, represent: Represent, selection: SelectionLabels = chosen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pjepa.core.files import atomic_folder, file_sha256, fingerprint, read_json, write_json
+from pjepa.core.files import atomic_folder, file_sha256, fingerprint, read_object, write_json
 from pjepa.core.resume import work_folder
 from pjepa.core.section import read_section
 from pjepa.core.tables import SHIPPED, read_classes, read_segments, read_takes
@@ -22,7 +22,7 @@ from pjepa.ui.progress import say
 def run() -> None:
     """Write `models/pooler` and, under `results/pooler`, the curves of its training."""
     config = read_section(PoolerConfig, "pooler")
-    patches = read_json(paths.PATCHES / CONFIG)
+    patches = read_object(paths.PATCHES / CONFIG)
     if patches.get("kind") == SHIPPED:
         write_nothing(patches, "the takes ship features: nothing to pool")
         return

@@ -9,6 +9,7 @@ from pjepa.core.files import content_sha256, fingerprint
 from pjepa.core.resume import work_folder
 from pjepa.core.section import read_section
 from pjepa.core.tables import pretraining_takes, read_takes
+from pjepa.nn.best_epoch import no_log
 from pjepa.nn.log import live_log
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.pretrain.data import TrainingTake, read_training_takes
@@ -60,10 +61,6 @@ def takes_to_train(work: Path, quiet: bool = False) -> list[TrainingTake]:
         tokens = sum(len(take.features) for take in takes)
         say(f"pretrain: {len(takes)} takes, {tokens} tokens of {stream.info.width} channels")
     return takes
-
-
-def no_log(entry: dict[str, float]) -> None:
-    """Ignore an epoch's numbers: only the first process logs them."""
 
 
 if __name__ == "__main__":

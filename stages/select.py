@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from pjepa.core.files import atomic_folder, content_sha256, fingerprint, read_json, write_json
+from pjepa.core.files import atomic_folder, content_sha256, fingerprint, read_object, write_json
 from pjepa.core.resume import work_folder
 from pjepa.core.section import read_section
 from pjepa.core.tables import pretraining_takes, read_takes
@@ -76,7 +76,7 @@ def selection_labels(by: Literal["last", "holdout", "val"]) -> SelectionLabels:
     origin = paths.SNAPSHOTS / "origin.json"  # written when pretraining starts from an encoder
     before: SelectionLabels = "none"
     if origin.exists():
-        before = read_json(origin)["selection_labels"]
+        before = read_object(origin, "selection_labels")["selection_labels"]
     return widest_selection("none" if by == "last" else by, before)
 
 

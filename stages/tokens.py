@@ -13,6 +13,7 @@ import numpy as np
 from pjepa.core.machine import device_kind
 from pjepa.core.section import read_section
 from pjepa.core.tables import (
+    BoundaryTimes,
     FeatureInfo,
     VideoRow,
     read_boundaries,
@@ -36,8 +37,6 @@ from pjepa.tokens.shipped import picked_takes, shipped_info, shipped_takes
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main
 from pjepa.ui.progress import say, track
-
-Boundaries = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,8 @@ def written_labels(
         yield take.take_id, take.times, label
 
 
-def pooled_stream(rows: list[VideoRow], boundaries: Boundaries, config: TokensConfig) -> Stream:
-    """Return the stream of takes that `patches` encoded and `pooler` tells how to pool."""
+def pooled_stream(rows: list[VideoRow], boundaries: BoundaryTimes, config: TokensConfig) -> Stream:
+    """Return the stream of takes that `patches` encoded, pooled by the model of `pooler`."""
     pooler = load_pooler(paths.POOLER, config.device, config.threads)
     info = stream_info(pooler.facts, config)
     info = info.with_repeated(sum(repeated_takes(paths.PATCHES).values()))
@@ -88,7 +87,7 @@ def pooled_stream(rows: list[VideoRow], boundaries: Boundaries, config: TokensCo
 
 
 def shipped_stream(
-    rows: list[VideoRow], boundaries: Boundaries, features: FeatureInfo, config: TokensConfig
+    rows: list[VideoRow], boundaries: BoundaryTimes, features: FeatureInfo, config: TokensConfig
 ) -> Stream:
     """Return the stream of takes whose frame features came with the data set."""
     info = shipped_info(features, rows, config)

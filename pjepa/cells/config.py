@@ -17,7 +17,7 @@ KNOWN = {"probes": PROBES, "representations": CONTROLS + ENCODED + OPTIONAL}
 
 
 class CellsConfig(Section):
-    """Every probe runs on every representation listed."""
+    """The cells to run: every probe on every representation listed."""
 
     tuned: ClassVar[tuple[str, ...]] = ("probes", "representations")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pjepa.core.files import read_json
+from pjepa.core.files import read_object
 from pjepa.metrics.bootstrap import Statistics
 from pjepa.metrics.statistics import TakeStatistics
 
@@ -20,15 +20,15 @@ class CellStatistics:
 
 def cell_statistics(folder: Path, fit: str | None = None) -> CellStatistics:
     """Return the per-take statistics of one fit of a cell; of its first fit by default."""
-    details = read_json(folder / "details.json")
+    details = read_object(folder / "details.json", "runs", "fits", "groups")
     runs = details["runs"][fit or details["fits"][0]]
     return CellStatistics(_statistics(runs), details["groups"])
 
 
 def streamed_statistics(folder: Path, protocol: str) -> CellStatistics:
     """Return the per-take statistics of a cell's streamed predictions."""
-    groups = read_json(folder / "details.json")["groups"]
-    streamed = read_json(folder / "streaming.json")[protocol]
+    groups = read_object(folder / "details.json", "groups")["groups"]
+    streamed = read_object(folder / "streaming.json", protocol)[protocol]
     return CellStatistics(_statistics(streamed["runs"]), groups)
 
 

@@ -10,7 +10,9 @@ from pjepa.core.section import Section
 
 
 class ControlsConfig(Section):
-    """`smooth_s` is the causal moving average's span; `time_bins` one-hot relative-time bins."""
+    """Settings of the controls: `smooth_s` is the span of the causal moving average, `time_bins`
+    the number of one-hot bins of relative time.
+    """
 
     tuned: ClassVar[tuple[str, ...]] = ("smooth_s",)
 

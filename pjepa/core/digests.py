@@ -25,7 +25,7 @@ def seal_of(path: Path) -> Path:
 
 @contextmanager
 def sealed_file(path: Path, keep_before: bool = False) -> Iterator[Path]:
-    """Do as `atomic_file`, with a hash beside the file; the previous file can be kept."""
+    """Write as `atomic_file` does, with a hash beside the file; the previous file can be kept."""
     with atomic_file(path) as partial:
         yield partial
         seal(path, file_sha256(partial))
@@ -48,16 +48,23 @@ def _sealed(path: Path) -> list[str]:
 
 def intact(path: Path) -> bool:
     """Return whether the file is as written; one without a hash is accepted and sealed."""
-    known, found = _sealed(path), file_sha256(path)
-    if not known:
+    found = file_sha256(path)
+    if not seal_of(path).exists():
         seal(path, found)
-    return not known or found in known
+    return found in _sealed(path)
 
 
 def put_aside(path: Path, what: str) -> None:
-    """Rename a damaged file and report it in one line."""
+    """Rename a damaged file and report it in one line.
+
+    DVC's cache may be another name of the same file, and DVC trusts read-only files of known age:
+    it would link the damaged one back. Writable and of a new age, it is hashed again and dropped.
+    """
     aside = path.with_name(f"{path.name}{DAMAGED}")
     with suppress(FileNotFoundError):  # another process of the same run was faster
+        with suppress(PermissionError):  # somebody else's file
+            path.chmod(0o644)
+            os.utime(path)
         os.replace(path, aside)
         say(f"{path}: {what}; put aside as {aside.name}")
 

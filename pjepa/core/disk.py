@@ -115,10 +115,10 @@ def _full(path: Path) -> str:
     """Return the message for a disk that filled up while `path` was written."""
     partial = partial_name(path)
     files = [file for file in (partial, *partial.rglob("*")) if file.is_file()]
-    written = sum(file.stat().st_size for file in files) / 1e9
+    written = sum(file.stat().st_size for file in files) / 1e6
     folder = next(place for place in path.absolute().parents if place.exists())
-    free = shutil.disk_usage(folder).free / 1e9
+    free = shutil.disk_usage(folder).free / 1e6
     return (
-        f"{path.parent}: the disk is full ({free:.3f} GB free): {path.name} needs more than the "
-        f"{written:.3f} GB that were written; make room and run the same command again"
+        f"{path.parent}: the disk is full ({free:,.1f} MB free): {path.name} needs more than the "
+        f"{written:,.1f} MB that were written; make room and run the same command again"
     )

@@ -1,13 +1,15 @@
-"""Atomic files and folders, their hashes, and readers of JSON and YAML with clear errors."""
+"""Atomic files and folders, their hashes, and readers whose errors say what is wrong."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import yaml
@@ -21,7 +23,7 @@ from pjepa.core.disk import (
     sync,
     sync_all,
 )
-from pjepa.ui.errors import InputError
+from pjepa.ui.errors import InputError, first_line
 
 
 def fingerprint(*parts: Any) -> str:
@@ -61,7 +63,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Do as `atomic_file`, for a block that makes a file or a folder of the temporary name."""
+    """Write as `atomic_file` does, in a block that makes a file or folder of the temporary name."""
     partial = partial_name(path)
     try:
         with named_disk_errors(path):
@@ -120,6 +122,22 @@ def read_yaml(path: Path, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> An
     """Return the content of a YAML file; raise if it is missing or broken."""
     with _readable(path, "YAML", "run inside the project folder"):
         return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+
+
+def read_torch(path: Path) -> dict[str, Any]:
+    """Return the dict of a torch file, memory-mapped where it can be; no code in it is run."""
+    import torch
+
+    mapped = zipfile.is_zipfile(path)  # files of torch before 1.6 are not, and are read whole
+    try:
+        content = torch.load(path, map_location="cpu", mmap=mapped, weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, UnpicklingError) as error:
+        other = "it holds more than tensors, numbers and names, or is damaged"
+        reason = other if isinstance(error, UnpicklingError) else first_line(error)
+        raise InputError(f"{path}: not a torch file that loads safely ({reason})") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: holds a {type(content).__name__}, expected a dict")
+    return content
 
 
 @contextmanager

@@ -21,7 +21,9 @@ Stream = Literal["auto", "device", "host", "file"]
 
 
 class MachineConfig(Section):
-    """`device: auto` is CUDA where there is one; `workers` are processes and reading threads."""
+    """Where work runs: `device: auto` is CUDA where there is one; `workers` are processes and
+    reading threads.
+    """
 
     tuned: ClassVar[tuple[str, ...]] = ("device", "workers", "executor")
 
@@ -32,7 +34,7 @@ class MachineConfig(Section):
 
 
 class Placed(Section):
-    """A section that gets where its stage runs from `machine` and `threads` of params.
+    """A section whose device, workers and threads come from `machine` and `threads` of params.
 
     These fields are not written in the section itself, so a move to another machine is one edit
     and DVC sees no change of the experiment.

@@ -11,8 +11,6 @@ from typing import Any
 from pjepa.core.files import write_json
 from pjepa.ui.progress import track
 
-Stamp = list[int]  # inode, time of change in ns, size
-
 
 def remembered_hashes(
     files: Sequence[Path], memory: Path, hashed: Callable[[Path], str], threads: int, what: str

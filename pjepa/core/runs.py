@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+Span = tuple[int, int]  # the first token or step, and the one past the last
 JUMP = 1.5  # token steps between two tokens from which time has jumped
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from pjepa.core.files import atomic_file, read_object, write_json
 from pjepa.core.roots import Root, rooted
@@ -57,6 +58,7 @@ SEGMENTS = pa.schema(
         "label": pa.int32(),
     }
 )
+BoundaryTimes = Mapping[str, NDArray[np.float64]]  # [S, 2] start and end of segments, per take
 SHIPPED = "shipped"  # `kind` in config.json of patches and pooler where features came with the data
 SPLITS = ("train", "val", "test", "pretrain")
 
@@ -168,7 +170,7 @@ def read_videos(path: Path) -> list[VideoRow]:
     return [VideoRow(**row) for row in read_table(path, VIDEOS).to_pylist()]
 
 
-def read_boundaries(path: Path) -> dict[str, np.ndarray]:
+def read_boundaries(path: Path) -> BoundaryTimes:
     """Return start and end of every segment per take in seconds, [S, 2], in time order.
 
     Takes without segments are absent.

@@ -13,17 +13,14 @@ Windows partition the tokens, so every token gets exactly one feature:
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pjepa.core.choices import WindowMode, WindowScope
 from pjepa.core.runs import runs
 
 TIME_TOLERANCE = 1e-6  # seconds; also the slack of the token count
-
-WindowScope = Literal["segment", "take"]
-WindowMode = Literal["block", "trailing"]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ LEARNED, REFERENCES = "pjepa", ("raw", "random")
 
 @dataclass(frozen=True)
 class ProbeCurve:
-    """`acc` of a linear probe on the hold-out by epoch; `why_not` says why there is none."""
+    """The `acc` of a linear probe on the hold-out by epoch; `why_not` says why there is none."""
 
     scores: Mapping[int, float] = field(default_factory=dict)
     references: Mapping[str, float] = field(default_factory=dict)  # flat lines

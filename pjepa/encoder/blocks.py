@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from pjepa.encoder import projected
 from pjepa.encoder.attention import flash
 from pjepa.encoder.attention.fill import Fill
-from pjepa.encoder.attention.plan import Attends, Plan
+from pjepa.encoder.attention.plan import Attends, AttentionPlan
 from pjepa.encoder.rope import RopeTable, rotate, rotate_
 from pjepa.nn.mlp import Mlp
 
@@ -27,7 +27,7 @@ class Attention(nn.Module):
         self, x: Tensor, table: RopeTable, plan: Attends, fill: Fill | None = None
     ) -> Tensor:
         """Return [M, d] at the plan's rows; x [N, d] may be filled up from [C + 1, d]."""
-        if isinstance(plan, Plan) and projected.is_usable(x):
+        if isinstance(plan, AttentionPlan) and projected.is_usable(x):
             weight, bias = self.qkv.weight, self.qkv.bias
             out = projected.projected_attend(x, weight, bias, self.heads, table, plan, fill)
             return self.proj(out)
@@ -45,7 +45,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """x + attention(norm x), then x + MLP(norm x); dropout on both branches while training."""
+    """A pre-norm block: x + attention(norm x), then x + MLP(norm x); dropout on both branches."""
 
     def __init__(self, width: int, heads: int, mlp_ratio: float, dropout: float = 0.0) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Stack(nn.ModuleList):
         self,
         x: Tensor,
         table: RopeTable,
-        plan: Plan,
+        plan: AttentionPlan,
         rows: Tensor | None = None,
         fill: Fill | None = None,
     ) -> Tensor:

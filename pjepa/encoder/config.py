@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
+from pjepa.core.choices import SegmentKind
 from pjepa.core.section import Section
 
 if TYPE_CHECKING:
     from pjepa.encoder.rope import Rope
 
-Attention = Literal["clip_causal", "block_causal", "token_causal", "bidirectional"]
+AttentionMode = Literal["clip_causal", "block_causal", "token_causal", "bidirectional"]
 InputNorm = Literal["none", "standardize", "take_center", "causal_center"]
-SegmentKind = Literal["annotated", "fixed", "found", "ruptures"]
 
 
 class EncoderSettings(Section):
@@ -25,7 +25,7 @@ class EncoderSettings(Section):
     heads: int = Field(16, ge=1)
     mlp_ratio: float = Field(4.0, gt=0)
     dropout: float = Field(0.0, ge=0, lt=1)  # none in the paper; for small data
-    attention: Attention = "clip_causal"
+    attention: AttentionMode = "clip_causal"
     block: int = Field(64, ge=1)  # tokens of a block_causal block and of a fixed segment
     segments: SegmentKind = "annotated"  # whose c(i); the others need no annotation
     found_tokens: int = Field(32, ge=1)  # mean length of found segments

@@ -267,7 +267,7 @@ def _check_sizes(config: EncoderConfig, folder: Path) -> None:
         with safe_open(path, framework="pt") as file:
             shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: no safetensors file ({error})") from None
+        raise InputError(f"{path}: not a safetensors file ({error})") from None
     blocks = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
     sides = {side for shape in shapes.values() for side in shape}
     largest = max(sides, default=0)
@@ -288,7 +288,7 @@ def _read_weights(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tenso
     try:
         state = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: no safetensors file ({error})") from None
+        raise InputError(f"{path}: not a safetensors file ({error})") from None
     for name, tensor in expected.items():
         found = tuple(state[name].shape) if name in state else "nothing"
         if found != tuple(tensor.shape):

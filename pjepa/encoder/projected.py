@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from pjepa.encoder.attention import flash
 from pjepa.encoder.attention.fill import Fill
-from pjepa.encoder.attention.plan import Plan
+from pjepa.encoder.attention.plan import AttentionPlan
 from pjepa.encoder.rope import RopeTable, rotate_
 
 
@@ -33,7 +33,7 @@ def projected_attend(
     bias: Tensor,
     heads: int,
     table: RopeTable,
-    plan: Plan,
+    plan: AttentionPlan,
     fill: Fill | None,
 ) -> Tensor:
     """Return attention [M, heads d_h] at the plan's rows, of x [N, d], or [C + 1, d] if filled.
@@ -53,7 +53,7 @@ class _ProjectedAttention(torch.autograd.Function):
         bias: Tensor,
         heads: int,
         table: RopeTable,
-        plan: Plan,
+        plan: AttentionPlan,
         fill: Fill | None,
     ) -> Tensor:
         rows = torch.addmm(bias, x, weight.T)

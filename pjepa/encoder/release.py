@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from pjepa.core.files import read_json
+from pjepa.core.files import read_object, read_torch
 from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.encoder.release_table import RELEASED, Architecture, known_file, release_file
 from pjepa.streams.schema import SelectionLabels
@@ -43,8 +42,8 @@ def init_selection(name: str) -> SelectionLabels:
     if name.startswith(PREFIX):
         known = RELEASED.get(Path(name.removeprefix(PREFIX)).stem)
         return known.selection_labels if known else "val"
-    written = Path(name) / "selection.json"
-    return read_json(written)["selection_labels"] if written.is_file() else "none"
+    written, key = Path(name) / "selection.json", "selection_labels"
+    return read_object(written, key)[key] if written.is_file() else "none"
 
 
 def load_release(
@@ -80,12 +79,7 @@ def checked_release(
 
 def _contents(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the state dict of any container, and the architecture that the file states."""
-    try:
-        content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-    except (OSError, RuntimeError, UnpicklingError, EOFError, ValueError, KeyError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{path}: not a torch file that loads safely ({reason})") from None
-    outer = content if isinstance(content, dict) else {}
+    outer = read_torch(path)
     state = outer.get("model_state_dict", outer)
     if not isinstance(state, dict) or f"{STUDENT}proj.1.weight" not in state:
         names = ", ".join(map(str, list(state)[:4])) if isinstance(state, dict) else ""

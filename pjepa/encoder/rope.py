@@ -19,7 +19,7 @@ from pjepa.encoder.attention.layout import Layout
 
 @dataclass(frozen=True)
 class RopeTable:
-    """cos and sin for every token and channel, [N, d_h]; heads share them."""
+    """Tables cos and sin for every token and channel, [N, d_h]; heads share them."""
 
     cos: Tensor
     sin: Tensor

@@ -141,7 +141,7 @@ class EncoderStream:
             raise InputError(f"tokens are {tuple(x.shape)}, this encoder takes [n, {width}]")
         host = x.cpu().numpy()
         if not np.isfinite(host).all():
-            raise InputError("tokens hold NaN or infinity, which the stream would never forget")
+            raise InputError("tokens contain NaN or infinity, which would spoil all later features")
         # The caller may reuse its buffer before the block is final.
         return (x.clone() if x.device == device else sent(x, device)), host
 
@@ -310,4 +310,6 @@ def _refuse_offline(encoder: ProcedureEncoder) -> None:
             "with pjepa.input_norm=causal_center"
         )
     if encoder.training and config.dropout:
-        raise InputError("this encoder drops activations at random; call encoder.eval() first")
+        raise InputError(
+            "this encoder is in training mode, with dropout; call encoder.eval() first"
+        )

@@ -10,7 +10,9 @@ from pjepa.core.machine import Placed
 
 
 class FeaturesConfig(Placed):
-    """`random_draws` untrained encoders of the same shape are exported as the control `random`."""
+    """Settings of the export; `random_draws` untrained encoders of the same shape give the control
+    `random`.
+    """
 
     tuned: ClassVar[tuple[str, ...]] = ("dtype", "random_draws")
 

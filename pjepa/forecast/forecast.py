@@ -127,7 +127,7 @@ class ForecastStream:
         return self._ended()
 
     def finish(self) -> Told:
-        """End the take; return the rest."""
+        """End the take; return forecast and surprise of the segments that were still open."""
         self.features = self.encoded.finish()
         return self._ended()
 

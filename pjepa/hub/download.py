@@ -120,7 +120,7 @@ def _continue(remote: Remote, partial: Path) -> None:
     with answer:
         have = have if answer.status == 206 else 0
         if have and not _begins_at(answer.headers.get("Content-Range"), have):
-            raise InputError(f"{remote.url}: the server sent another part than was asked for")
+            raise InputError(f"{remote.url}: the server sent a different part than requested")
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else None
         _check_announced(remote, partial, have, total)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pjepa.hub.places import placing
-from pjepa.ui.errors import InputError
+from pjepa.ui.errors import InputError, first_line
 
 HUB = "https://huggingface.co"
 
@@ -37,5 +37,5 @@ def hub_file(repository: str, file: str) -> Path:
 
 
 def reason(error: Exception) -> str:
-    first = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+    kind, first = type(error).__name__, first_line(error)
+    return kind if first == kind else f"{kind}: {first}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pjepa.ui.errors import InputError
+from pjepa.ui.errors import InputError, first_line
 
 FILES = ("model.safetensors", "config.json", "README.md")
 
@@ -27,10 +27,10 @@ def upload_folder(folder: Path, repo: str, private: bool, token: str | None = No
             commit_message="P-JEPA encoder",
         )
     except HFValidationError as error:
-        raise InputError(f"{repo}: not a name for the hub ({_first_line(error)})") from None
+        raise InputError(f"{repo}: not a name for the hub ({first_line(error)})") from None
     except (HfHubHTTPError, OSError) as error:
         raise InputError(
-            f"{repo}: the hub rejected it ({_first_line(error)}); log in with `hf auth login` "
+            f"{repo}: the hub rejected it ({first_line(error)}); log in with `hf auth login` "
             "and check that you may write there"
         ) from None
     return f"{api.endpoint}/{made.repo_id}"
@@ -56,7 +56,3 @@ def downloaded_folder(
             f"{name}{at}: neither a folder with model.safetensors and config.json nor a model that "
             f"can be fetched from the hub ({type(error).__name__})"
         ) from None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from pjepa.core.files import read_json
+from pjepa.core.files import read_object
 from pjepa.core.runs import runs
 from pjepa.core.time_grid import cut_ids
 from pjepa.encoder.segments.rule import take_segments
 from pjepa.features.encoded import encoder_info
-from pjepa.live.models import Stack
+from pjepa.live.models import FeatureModels
 from pjepa.pooler.models.facts import folder_sha256
 from pjepa.streams.schema import SelectionLabels, StreamInfo
 from pjepa.tokens.config import TokensConfig
@@ -26,7 +26,7 @@ from pjepa.tokens.materialise import stream_info
 
 
 def represented(
-    stack: Stack, tokens: np.ndarray, name: str, cuts: Sequence[int] = ()
+    stack: FeatureModels, tokens: np.ndarray, name: str, cuts: Sequence[int] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the features [T, d] of a video's tokens [T, D], and its segments c(i) [T].
 
@@ -40,14 +40,16 @@ def represented(
     return stack.encoder.encode(tokens, lengths.tolist()).float().cpu().numpy(), segments
 
 
-def patch_features(stack: Stack, patches: np.ndarray, cuts: Sequence[int] = ()) -> np.ndarray:
+def patch_features(
+    stack: FeatureModels, patches: np.ndarray, cuts: Sequence[int] = ()
+) -> np.ndarray:
     """Return the features [T, d] of a video's patches [steps, cells, width]; it may be cut."""
     tokens = stack.pooler.tokens(patches, cuts=cuts)
     per_step = stack.pooler.facts.per_step
     return represented(stack, tokens, "the video", [cut * per_step for cut in cuts])[0]
 
 
-def features_info(stack: Stack, model: Path) -> StreamInfo:
+def features_info(stack: FeatureModels, model: Path) -> StreamInfo:
     """Return the facts about the features: labels used upstream, boundaries, lookahead."""
     trained, encoder = stack.pooler.facts, stack.encoder
     free = replace(trained, scope="take", patches=replace(trained.patches, window_scope="take"))
@@ -66,11 +68,13 @@ def features_info(stack: Stack, model: Path) -> StreamInfo:
             used["found_max"] = stack.rule.found.config.max_tokens
         if config.attention == "clip_causal":
             used["block"] = stack.rule.block
-    chosen: SelectionLabels = read_json(model / "pjepa" / "selection.json")["selection_labels"]
+    chosen: SelectionLabels = read_object(model / "pjepa" / "selection.json", "selection_labels")[
+        "selection_labels"
+    ]
     return encoder_info(info, config.model_copy(update=used), "pjepa", 0.0, chosen)
 
 
-def model_facts(stack: Stack, model: Path) -> dict[str, Any]:
+def model_facts(stack: FeatureModels, model: Path) -> dict[str, Any]:
     """Return which models made the features and with which segments, as JSON values."""
     rule, encoder = stack.rule, stack.encoder
     pooler = {"kind": stack.pooler.facts.kind, "sha256": stack.pooler.facts.sha256}

@@ -21,7 +21,7 @@ CONFIG = "labelstudio.xml"
 
 
 @dataclass(frozen=True)
-class Step:
+class PredictedStep:
     """One predicted step of a video."""
 
     start: float
@@ -36,7 +36,7 @@ class Labelled:
 
     video: str  # its file name
     fps: float
-    steps: Sequence[Step]
+    steps: Sequence[PredictedStep]
     model: str = "pjepa"  # what predicted them
 
 
@@ -127,7 +127,7 @@ def labelstudio_text(found: Labelled) -> str:
     return json.dumps([task], indent=2, ensure_ascii=False) + "\n"
 
 
-def _frames(step: Step, fps: float) -> dict[str, int]:
+def _frames(step: PredictedStep, fps: float) -> dict[str, int]:
     first = round(step.start * fps) + 1
     return {"start": first, "end": max(round(step.end * fps), first)}
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pyarrow.parquet as pq
 from safetensors import SafetensorError
 
+from pjepa.core.choices import ReaderName, SegmentChoice
 from pjepa.core.tables import Classes, read_classes
 from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.encoder.segments.found import FIT_TOKENS, FoundConfig, FoundParameters, fit_threshold
@@ -35,15 +35,13 @@ from pjepa.streams.store import read_stream
 from pjepa.ui.device import checked_device
 from pjepa.ui.errors import InputError
 from pjepa.video.index import MAX_GAP_S
-from pjepa.video.reader import ReaderName
 
 SHORT_S = 2.0  # seconds of a live window by default, where training had longer ones
-Choice = Literal["auto", "found", "fixed"]
 SEEN = {"raw": False, "pjepa": True}  # representation: does it need the encoder
 
 
 @dataclass(frozen=True)
-class Stack:
+class FeatureModels:
     """Models that turn a video into features; `notes` list differences from training."""
 
     pooler: Pooler
@@ -55,7 +53,7 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class Models(Stack):
+class Models(FeatureModels):
     """Models that turn frames into labels."""
 
     backbone: Backbone
@@ -74,7 +72,7 @@ class Wanted:
     cell: Path = Path("results/probe/attentive-pjepa")
     window: int | None = None  # tokens of a live window; None: short
     as_trained: bool = False  # windows of training, whatever they cost in latency
-    segments: Choice = "auto"
+    segments: SegmentChoice = "auto"
     tokens: int | None = None  # of a segment, on average
     training: Path = Path("data/tokens/stream.parquet")  # measures found segments
     takes: Path = Path("data/takes/takes.parquet")
@@ -109,8 +107,8 @@ def _loaded(wanted: Wanted) -> Models:
     told = len(probe.bias) if isinstance(probe, LinearProbe) else probe.task.classes
     if len(classes.names) != told:
         raise InputError(
-            f"{wanted.cell}/model/classes.json: {len(classes.names)} names, the probe tells "
-            f"{told} classes apart; they are not of one run"
+            f"{wanted.cell}/model/classes.json: {len(classes.names)} names, the probe has "
+            f"{told} classes; they are from different runs"
         )
     representation = wanted.cell.resolve().name.partition("-")[2]
     if representation not in SEEN:
@@ -118,7 +116,7 @@ def _loaded(wanted: Wanted) -> Models:
             f"{wanted.cell}: a probe of the representation {representation or '?'}; streams and "
             f"new videos have {' and '.join(SEEN)} (folders are named PROBE-REPRESENTATION)"
         )
-    stack = load_stack(wanted, representation, probe.sight.to == "segment")
+    stack = load_feature_models(wanted, representation, probe.sight.to == "segment")
     _check_probe(wanted, stack, probe)
     backbone = load_backbone(stack.patches)
     check_weights(backbone.facts, stack.pooler.facts.patches)
@@ -132,7 +130,9 @@ def _loaded(wanted: Wanted) -> Models:
     )  # fmt: skip
 
 
-def load_stack(wanted: Wanted, representation: str, by_segment: bool = False) -> Stack:
+def load_feature_models(
+    wanted: Wanted, representation: str, by_segment: bool = False
+) -> FeatureModels:
     """Load pooler and encoder, and choose windows and segments for new videos.
 
     `by_segment`: what comes after needs segments too.
@@ -146,11 +146,11 @@ def load_stack(wanted: Wanted, representation: str, by_segment: bool = False) ->
     if encoder is not None and encoder.config.d_in != pooler.facts.width:
         raise InputError(
             f"{wanted.model}: the pooler gives {pooler.facts.width} channels, the encoder takes "
-            f"{encoder.config.d_in}; they are not of one run"
+            f"{encoder.config.d_in}; they are from different runs"
         )
     patches, pooled, notes = live_windows(pooler.facts.patches, pooler.facts.window, wanted)
     rule, more = live_rule(encoder, by_segment, wanted)
-    return Stack(pooler, patches, pooled, encoder, rule, (*notes, *more))
+    return FeatureModels(pooler, patches, pooled, encoder, rule, (*notes, *more))
 
 
 def _check_cell(cell: Path) -> None:
@@ -169,12 +169,12 @@ def _check_cell(cell: Path) -> None:
         )
 
 
-def _check_probe(wanted: Wanted, stack: Stack, probe: LinearProbe | TrainedProbe) -> None:
+def _check_probe(wanted: Wanted, stack: FeatureModels, probe: LinearProbe | TrainedProbe) -> None:
     width = stack.pooler.facts.width if stack.encoder is None else stack.encoder.config.width
     if len(probe.mean) != width:
         raise InputError(
             f"{wanted.cell}: the probe takes {len(probe.mean)} channels, there are {width}; it is "
-            f"not of the run in {wanted.model}"
+            f"not from the run in {wanted.model}"
         )
 
 

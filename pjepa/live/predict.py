@@ -25,7 +25,7 @@ from pjepa.core.tables import Classes
 from pjepa.core.text import natural, sheet_cell
 from pjepa.core.time_grid import cut_steps, token_count
 from pjepa.live.features import represented
-from pjepa.live.formats import Labelled, Step, write_config, write_format
+from pjepa.live.formats import Labelled, PredictedStep, write_config, write_format
 from pjepa.live.models import Models
 from pjepa.live.offline.folder import begin_folder, finish, finished, is_ours, notes
 from pjepa.live.offline.steps import AS_SCORED, Cleaning, cleaned_labels
@@ -33,8 +33,8 @@ from pjepa.live.targets import check_new_folder
 from pjepa.nn.prefetch import Prefetch, StalledError
 from pjepa.patches.encode import (
     PATIENCE_S,
-    Batch,
     Job,
+    WindowBatch,
     decoded_batches,
     encoded_batch,
     patch_info,
@@ -44,6 +44,7 @@ from pjepa.questions.outlook import of_step
 from pjepa.report.figures.timelines import Strip, draw_strips
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import Meter
+from pjepa.video.files import check_name
 from pjepa.video.index import VideoInfo, frame_index
 
 TABLE, SCORES = "segments.csv", "scores"  # of all videos, and the folder of each one's tokens
@@ -68,7 +69,9 @@ class Predicted:
         """Return the runs of equal labels, with the mean of their probability."""
         own = self.label_scores()
         steps = [
-            Step(float(start), float(end), classes.names[label], float(own[first:stop].mean()))
+            PredictedStep(
+                float(start), float(end), classes.names[label], float(own[first:stop].mean())
+            )
             for start, end, label, first, stop in self._runs()
         ]
         return Labelled(self.video, self.fps, steps, model)
@@ -94,7 +97,7 @@ class Predicted:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PredictOutcome:
     """What became of the videos, by name."""
 
     notes: Mapping[str, Mapping[str, Any]]  # of those that are done
@@ -112,7 +115,7 @@ def predict_videos(
     out: Path,
     formats: Sequence[str] = (),
     cleaning: Cleaning = AS_SCORED,
-) -> Outcome:
+) -> PredictOutcome:
     """Write the steps of every video as it is done; one that cannot be read stops no other.
 
     A name of `videos` is that of the video's files, below `out`.
@@ -137,7 +140,7 @@ def predict_videos(
         write_segments(out / TABLE, noted_steps(known.values()))
     if resumed:  # it may have ended before the table was whole
         write_segments(out / TABLE, noted_steps(known.values()))
-    return Outcome(done, failed, resumed)
+    return PredictOutcome(done, failed, resumed)
 
 
 def opened_folder(models: Models, out: Path, formats: Sequence[str], cleaning: Cleaning) -> str:
@@ -154,6 +157,7 @@ def opened_folder(models: Models, out: Path, formats: Sequence[str], cleaning: C
 
 def video_digest(video: Path) -> str:
     """Return the content hash of a video, which tells whether it was replaced."""
+    check_name(video)
     if not video.is_file():
         raise InputError(f"{video}: no such video")
     return file_sha256(video)
@@ -185,7 +189,7 @@ def video_note(found: Predicted, classes: Classes, digest: str) -> dict[str, Any
 def noted_steps(found: Iterable[Mapping[str, Any]]) -> list[Labelled]:
     """Return the steps of finished videos, sorted by name."""
     return [
-        Labelled(note["video"], note["fps"], [Step(*step) for step in note["steps"]])
+        Labelled(note["video"], note["fps"], [PredictedStep(*step) for step in note["steps"]])
         for note in sorted(found, key=lambda note: natural(note["video"]))
     ]
 
@@ -269,7 +273,7 @@ def video_tokens(
     return np.concatenate(found)
 
 
-def _encoded(models: Models, batches: Iterator[Batch], meter: Meter) -> Iterator[np.ndarray]:
+def _encoded(models: Models, batches: Iterator[WindowBatch], meter: Meter) -> Iterator[np.ndarray]:
     """Yield the patches [cells, width] of every step in order."""
     for batch in batches:
         features = encoded_batch(models.backbone, batch.video, models.patches).array()

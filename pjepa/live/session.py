@@ -22,9 +22,9 @@ from pjepa.core.files import content_sha256
 from pjepa.live.labels import Decided, LabelStream, StepRuns
 from pjepa.live.models import Models
 from pjepa.live.pipe import PIPE, STDOUT, Pipe
-from pjepa.live.source import Hop, Source
-from pjepa.live.tokens import Tokens, TokenStream
-from pjepa.live.view import Shown, View
+from pjepa.live.source import Hop, LiveSource
+from pjepa.live.tokens import TimedTokens, TokenStream
+from pjepa.live.view import LiveNumbers, LiveView
 from pjepa.nn.state import (
     State,
     has_state,
@@ -77,7 +77,7 @@ class Session:
         kinds = ("algorithmic", "compute")
         self.latencies = {kind: deque[float](maxlen=LATENCIES) for kind in kinds}
         lines = str(options.jsonl) != STDOUT  # of text; one kind of line there is enough
-        self.view, self.shown, self.next_save = View(options.quiet, lines), Shown(), 0.0
+        self.view, self.shown, self.next_save = LiveView(options.quiet, lines), LiveNumbers(), 0.0
         if options.state is not None and has_state(options.state):
             self._restore(options.state)
         self.tokens = TokenStream(
@@ -85,14 +85,14 @@ class Session:
         )
         self.source = self._source(pipe)
 
-    def _source(self, pipe: Pipe | None) -> Source:
+    def _source(self, pipe: Pipe | None) -> LiveSource:
         """Open the source; a file resumes where the saved state ends, with the frames before it."""
         grid, done = self.tokens.grid, self.next_step
         hop, piped = grid.hop, self.name == PIPE
         context = self.models.patches.steps - hop
         start = 0 if piped else max(0, done - context) // hop * hop
         config = self.models.patches
-        return Source(
+        return LiveSource(
             self.name, grid, self.models.backbone.prepared, self.options.live,
             self.options.stall_s, start, done if piped else 0, pipe,
             None if piped else open_take(Path(self.name), config), config.max_gap_s,
@@ -119,7 +119,7 @@ class Session:
         return self._summary(time.monotonic() - started)
 
     def _tell(
-        self, probabilities: np.ndarray, tokens: Tokens, arrived: float, out: BinaryIO | None
+        self, probabilities: np.ndarray, tokens: TimedTokens, arrived: float, out: BinaryIO | None
     ) -> None:
         """Write the steps that these final tokens decide."""
         self.times = np.concatenate([self.times, tokens.times_s])
@@ -301,7 +301,7 @@ def _lines(path: Path | None, written: int) -> Iterator[BinaryIO | None]:
 
 
 @contextmanager
-def _interrupt(source: Source) -> Iterator[None]:
+def _interrupt(source: LiveSource) -> Iterator[None]:
     """Stop the source on Ctrl-C, so that all output is completed; exit at once on a second one."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
 

@@ -47,7 +47,7 @@ class Hop:
 
 
 @dataclass(frozen=True)
-class Grid:
+class StepGrid:
     """The grid: `tubelet` frames a step, `tokens_fps` steps a second, `hop` steps at a time."""
 
     tokens_fps: float
@@ -60,11 +60,11 @@ class Grid:
 
 
 @dataclass
-class Source:
+class LiveSource:
     """A running source: iterate over `hops()`; `status` tells how it ended."""
 
     name: str  # a file, or - for standard input
-    grid: Grid
+    grid: StepGrid
     prepare: Prepare
     live: bool = False
     stall_s: float = 30.0
@@ -228,7 +228,7 @@ class _Cutter:
 
     def __init__(
         self,
-        grid: Grid,
+        grid: StepGrid,
         prepare: Prepare,
         arrived: Callable[[], float],
         shift: int,

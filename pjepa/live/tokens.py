@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pjepa.live.source import Grid, Hop
+from pjepa.live.source import Hop, StepGrid
 from pjepa.patches.backbone import Backbone
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.encode import encoded_batch
@@ -21,7 +21,7 @@ from pjepa.pooler.models import Pooler
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TimedTokens:
     """Tokens [n, D] in a row and their times [n]; `until_s`: the frames seen so far end there."""
 
     features: np.ndarray
@@ -43,11 +43,11 @@ class TokenStream:
         self.spent = {"backbone": 0.0, "pooler": 0.0}  # seconds
 
     @property
-    def grid(self) -> Grid:
+    def grid(self) -> StepGrid:
         """Return the grid on which frames are expected."""
         trailing = self.config.window_mode == "trailing"
         hop = self.config.window_stride if trailing else self.config.steps
-        return Grid(self.config.tokens_fps, self.config.tubelet, hop)
+        return StepGrid(self.config.tokens_fps, self.config.tubelet, hop)
 
     @property
     def lookahead_s(self) -> float:
@@ -55,7 +55,7 @@ class TokenStream:
         hop = self.grid.hop
         return max(hop, -(-self.pooled // hop) * hop) / self.config.tokens_fps
 
-    def push(self, hop: Hop) -> list[Tokens]:
+    def push(self, hop: Hop) -> list[TimedTokens]:
         """Return the tokens that are complete with this hop.
 
         Steps lost before it, or a jump of the time stamps, restart the window.
@@ -72,7 +72,7 @@ class TokenStream:
         self.patches.extend(patches[known:])
         return found + self._pooled(self.expected, finish=False)
 
-    def finish(self) -> list[Tokens]:
+    def finish(self) -> list[TimedTokens]:
         """Return the tokens of the steps that still wait for a whole pooler window."""
         return self._pooled(self.expected, finish=True)
 
@@ -93,7 +93,7 @@ class TokenStream:
         steps = encoded_batch(self.backbone, window[None], self.config).array()[0]
         return steps[-hop.steps :] if trailing else steps[: hop.steps]
 
-    def _pooled(self, stop: int, finish: bool) -> list[Tokens]:
+    def _pooled(self, stop: int, finish: bool) -> list[TimedTokens]:
         """Return tokens of whole pooler windows; `stop` is the step after the last that waits."""
         started, found = time.perf_counter(), []
         rate, per_step = self.config.tokens_fps, self.pooler.facts.per_step
@@ -102,6 +102,6 @@ class TokenStream:
             window, self.patches = self.patches[: self.pooled], self.patches[self.pooled :]
             features = self.pooler.window_tokens(np.stack(window))
             times = (first * per_step + np.arange(len(features))) / (rate * per_step)
-            found.append(Tokens(features, times, stop / rate))
+            found.append(TimedTokens(features, times, stop / rate))
         self.spent["pooler"] += time.perf_counter() - started
         return found

@@ -6,7 +6,6 @@ import sys
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,12 +16,11 @@ from pjepa.live.labels import Decided
 from pjepa.ui.progress import say
 
 COLORS = ("cyan", "magenta", "yellow", "green", "blue", "red", "white")
-RECENT = 8  # decided steps on the screen
 BAR = 60  # characters of the timeline
 
 
 @dataclass
-class Shown:
+class LiveNumbers:
     """The current numbers."""
 
     time_s: float = 0.0
@@ -38,8 +36,10 @@ class Shown:
     steps: deque[Decided] = field(default_factory=lambda: deque(maxlen=512))
 
 
-class View:
-    """`with View() as view: view.update(shown)`; `view.decided(step)` once for every step."""
+class LiveView:
+    """The live page of a terminal: `update(shown)` redraws it, `decided(step)` adds a finished
+    step.
+    """
 
     def __init__(self, quiet: bool = False, lines: bool = True) -> None:
         self.console = Console(stderr=True)
@@ -47,18 +47,13 @@ class View:
         self.quiet, self.lines = quiet, lines and not quiet
         self.colors: dict[str, str] = {}
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> LiveView:
         if self.console.is_terminal and not self.quiet:
             self.live = Live(Text(""), console=self.console, refresh_per_second=8)
             self.live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.live is not None:
             self.live.stop()
 
@@ -72,7 +67,7 @@ class View:
         else:
             print(line, flush=True)
 
-    def update(self, shown: Shown) -> None:
+    def update(self, shown: LiveNumbers) -> None:
         """Redraw the view, if there is one."""
         if self.live is not None:
             self.live.update(self.drawn(shown))
@@ -86,7 +81,7 @@ class View:
         else:
             say(message)
 
-    def drawn(self, shown: Shown) -> Group:
+    def drawn(self, shown: LiveNumbers) -> Group:
         """Return the view: current step, timeline so far, progress, pace and latency."""
         whole = f" of {clock(shown.duration_s)}" if shown.duration_s else ""
         lost = f", {shown.dropped} frames dropped" if shown.dropped else ""
@@ -101,7 +96,7 @@ class View:
         ahead = Text(outlook_line(shown.outlook))
         return Group(now, *([ahead] if ahead else []), self._timeline(shown), Text(pace, "dim"))
 
-    def _timeline(self, shown: Shown) -> Text:
+    def _timeline(self, shown: LiveNumbers) -> Text:
         """Return all decided time as one bar, a colour for every label."""
         bar = Text("     ")
         if not shown.steps or not shown.time_s:

@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pjepa.metrics.segmentation import TakeStatistics, scores
+from pjepa.metrics.statistics import Values
 from pjepa.ui.errors import InputError
 
 Statistics = Mapping[str, TakeStatistics]  # by take id
-Values = NDArray[np.float64]
 PERCENTILES = (2.5, 97.5)
 FEWEST = 6  # groups; resamples of fewer are too much alike for a 95 % interval
 
@@ -48,18 +47,6 @@ class Interval:
         return self.holds and (self.low > 0 or self.high < 0)
 
 
-def interval(
-    stats: Statistics | Sequence[Statistics],
-    groups: Mapping[str, str],
-    metric: str,
-    resamples: int,
-    seed: int,
-    convention: str = "release",
-) -> Interval:
-    """Return the interval of one metric; several variants are averaged within each resample."""
-    return _named(intervals(stats, groups, resamples, seed, convention), metric)
-
-
 def intervals(
     stats: Statistics | Sequence[Statistics],
     groups: Mapping[str, str],
@@ -74,18 +61,6 @@ def intervals(
     means = _means(variants, takes, convention, weights)
     count = len({groups[take] for take in takes})
     return {name: _summary(values, count) for name, values in means.items()}
-
-
-def difference_interval(
-    a: Statistics | Sequence[Statistics],
-    b: Statistics | Sequence[Statistics],
-    groups: Mapping[str, str],
-    metric: str,
-    resamples: int,
-    seed: int,
-) -> Interval:
-    """Return the interval of a - b, both scored on the same resampled groups."""
-    return _named(difference_intervals(a, b, groups, resamples, seed), metric)
 
 
 def difference_intervals(
@@ -130,12 +105,6 @@ def _weighted_medians(values: Values, weights: Values) -> Values:
     upper = (reached >= total // 2 + 1).argmax(1)
     middle: Values = (ranked[lower] + ranked[upper]) / 2
     return middle
-
-
-def _named(found: Mapping[str, Interval], metric: str) -> Interval:
-    if metric not in found:
-        raise InputError(f"unknown metric {metric!r}: use one of {', '.join(found)}")
-    return found[metric]
 
 
 def _variants(stats: Statistics | Sequence[Statistics]) -> list[Statistics]:

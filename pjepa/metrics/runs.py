@@ -17,7 +17,7 @@ THRESHOLDS = {"f1_10": 0.10, "f1_25": 0.25, "f1_50": 0.50}
 
 
 @dataclass(frozen=True)
-class Runs:
+class LabelRuns:
     """Maximal runs of equal label, half open, and the run every frame belongs to."""
 
     labels: LabelArray
@@ -26,11 +26,11 @@ class Runs:
     of_frame: LabelArray
 
 
-def label_runs(labels: LabelArray) -> Runs:
+def label_runs(labels: LabelArray) -> LabelRuns:
     """Return the runs of `labels` in temporal order; unknown runs are included."""
     starts, lengths = runs(labels)
     of_frame = np.repeat(np.arange(len(starts)), lengths)
-    return Runs(labels[starts], starts, starts + lengths, of_frame)
+    return LabelRuns(labels[starts], starts, starts + lengths, of_frame)
 
 
 def edit_distance(first: Sequence[int], second: Sequence[int]) -> int:
@@ -66,7 +66,7 @@ def edit_score(truth: Sequence[int], prediction: Sequence[int]) -> float:
 
 
 def best_overlaps(
-    truth: Runs, prediction: Runs, ignored: set[int]
+    truth: LabelRuns, prediction: LabelRuns, ignored: set[int]
 ) -> tuple[LabelArray, LabelArray, NDArray[np.float64]]:
     """Return predicted runs, the truth each overlaps best (the first on ties), and their IoU.
 
@@ -88,7 +88,7 @@ def best_overlaps(
     return own[best], other[best], overlap[best]
 
 
-def segment_hits(truth: Runs, prediction: Runs, ignored: set[int]) -> list[int]:
+def segment_hits(truth: LabelRuns, prediction: LabelRuns, ignored: set[int]) -> list[int]:
     """Return the true positives of F1@k for each threshold.
 
     A predicted segment takes its best truth or none, and only the first predicted segment that

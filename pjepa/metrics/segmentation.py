@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pjepa.metrics.classes import mean_percent
 from pjepa.metrics.runs import THRESHOLDS
 from pjepa.metrics.statistics import (
     COLUMNS,
@@ -112,7 +111,7 @@ def _ratios(sums: Values, classes: Values, epsilon: float) -> dict[str, Values]:
         "acc_bg": percent("correct", "frames", empty),
         "edit": percent("edit", "edit_takes", 100.0 * full) / 100.0,
         "acc_vote": percent("action_voted_correct", "action_frames", empty),
-        "macro_f1": mean_percent(2 * classes[..., 0, :], classes[..., 1, :] + classes[..., 2, :]),
+        "macro_f1": _mean_percent(2 * classes[..., 0, :], classes[..., 1, :] + classes[..., 2, :]),
         CLIP_METRIC: percent("clips_correct", "clips", full),
     }
     for name in THRESHOLDS:
@@ -127,3 +126,11 @@ def _f1(hits: Values, predicted: Values, true: Values, epsilon: float) -> Values
     both = precision + recall
     value = 200.0 * precision * recall / (np.where(both > 0, both, 1.0) + epsilon)
     return np.where(predicted + true > 0, value, 100.0)
+
+
+def _mean_percent(part: Values, whole: Values) -> Values:
+    """Return the mean of part / whole in percent over the last axis, where `whole` is not 0."""
+    present = whole > 0
+    ratio = np.where(present, part / np.where(present, whole, 1), 0.0)
+    count = present.sum(-1)
+    return np.where(count > 0, 100.0 * ratio.sum(-1) / np.maximum(count, 1), 100.0)

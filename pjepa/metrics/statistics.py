@@ -17,7 +17,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pjepa.metrics.runs import LabelArray, Runs, edit_score, label_runs, majority_vote, segment_hits
+from pjepa.metrics.runs import (
+    LabelArray,
+    LabelRuns,
+    edit_score,
+    label_runs,
+    majority_vote,
+    segment_hits,
+)
 from pjepa.ui.errors import InputError
 
 Values = NDArray[np.float64]
@@ -82,11 +89,6 @@ class TakeStatistics:
     def row(self) -> list[float]:
         """Return the plain counts, in the order of `COLUMNS`."""
         return [getattr(self, name) for name in COLUMNS]
-
-    def true_false_missed(self, metric: str) -> tuple[float, float, float]:
-        """Return TP, FP and FN of one of `f1_10`, `f1_25`, `f1_50`."""
-        hits: float = getattr(self, metric.replace("f1", "hits"))
-        return hits, self.predicted_segments - hits, self.truth_segments - hits
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name, for JSON."""
@@ -181,6 +183,6 @@ def _checked(truth: ArrayLike, prediction: ArrayLike) -> tuple[LabelArray, Label
     return y, p
 
 
-def _segment_names(runs: Runs, ignored: set[int]) -> list[int]:
+def _segment_names(runs: LabelRuns, ignored: set[int]) -> list[int]:
     """Return the labels of the runs that are segments: known and not ignored."""
     return [label for label in runs.labels.tolist() if label >= 0 and label not in ignored]

@@ -23,7 +23,7 @@ several equally near segments each is the nearest with equal chance, so a consta
 chance would on `temporal_neighbor`.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ SLACK = 1e-9  # progress may fall, and distances differ, by rounding
 
 @dataclass(frozen=True)
 class Trajectory:
-    """The seven diagnostics of one take."""
+    """The seven diagnostics of one take, in the order of the paper's table."""
 
     straightness: float
     spearman: float
@@ -48,14 +48,12 @@ class Trajectory:
     adjacent_cosine: float
     displacement: float
 
-    def to_dict(self) -> dict[str, float]:
-        """Return the values by name, in the order of the paper's table."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Path2D:
-    """The diagnostics of one take's path on a t-SNE map (not in feature space)."""
+    """The diagnostics of one take's path on a t-SNE map (not in feature space), in
+    the order of the paper's table.
+    """
 
     straightness: float
     median_step: float
@@ -63,10 +61,6 @@ class Path2D:
     longest_step: float
     length: float
     displacement: float
-
-    def to_dict(self) -> dict[str, float]:
-        """Return the values by name, in the order of the paper's table."""
-        return asdict(self)
 
 
 def segment_vectors(features: NDArray[np.float32], segment: NDArray[np.int32]) -> Points:

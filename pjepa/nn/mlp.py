@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 
 class Mlp(nn.Module):
-    """fc2(gelu(fc1 x)), with dropout after both."""
+    """The MLP fc2(gelu(fc1 x)), with dropout after both."""
 
     def __init__(self, width: int, hidden: int, dropout: float = 0.0) -> None:
         super().__init__()

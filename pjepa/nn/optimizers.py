@@ -11,11 +11,11 @@ from typing import TypeVar
 
 import torch
 
-Kind = TypeVar("Kind", bound=torch.optim.Optimizer)
+AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
 MARKED = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
 
 
-def unmarked(kind: type[Kind]) -> type[Kind]:
+def unmarked(kind: type[AnyOptimizer]) -> type[AnyOptimizer]:
     """Return an optimiser that never imports the compiler."""
     methods = {name: unwrap(getattr(kind, name)) for name in MARKED}
     step = torch.no_grad()(unwrap(kind.step))  # a mark of `step` turns gradients off

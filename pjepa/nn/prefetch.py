@@ -13,11 +13,11 @@ AHEAD = 2  # items kept ready
 
 
 class StalledError(Exception):
-    """Nothing came for as long as the patience lasts; the thread that makes items is stuck."""
+    """The error when nothing came in time: the thread that makes items is stuck."""
 
 
 class Prefetch(Generic[Item]):
-    """Iterates over `items`, made on another thread; `waited` is the seconds spent waiting.
+    """An iterator over `items`, made on another thread; `waited` is the seconds spent waiting.
 
     A thread that is stuck in foreign code cannot be ended: after `StalledError` it is left alone.
     """

@@ -23,7 +23,9 @@ SAVE_PACE = 5e6  # and so many bytes per second on average: one of 2 GB every 7 
 
 
 class Saver:
-    """Keeps `state()` in a file and the one before beside it, each with the hash of its content."""
+    """A file that holds `state()`, with the one before beside it, each with the hash of its
+    content.
+    """
 
     def __init__(self, path: Path | None, state: Callable[[], dict[str, Any]]) -> None:
         self.path, self.state = path, state
@@ -63,7 +65,7 @@ class Saver:
         if path is None:
             return None
         if path != self.path:
-            say(f"{path}: going on from this state, the last good one")
+            say(f"{path}: resuming from this state, the last good one")
         found: dict[str, Any] = torch.load(path, weights_only=True, map_location=device)
         return found
 

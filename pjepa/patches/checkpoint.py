@@ -122,7 +122,7 @@ def _checked_metadata(path: Path, variant_name: str) -> dict[str, Any]:
     for field, expected in (("variant", variant_name), ("heads", heads)):
         if stated.get(field, expected) != expected:
             raise InputError(
-                f"{path}: {field} {stated[field]!r} is in it, {variant_name} has {expected!r}; "
+                f"{path}: its {field} is {stated[field]!r}, {variant_name} has {expected!r}; "
                 "check patches.backbone"
             )
     return stated

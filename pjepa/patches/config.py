@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from pjepa.core.choices import CropView, ReaderName, Resampler, WindowMode, WindowScope
 from pjepa.core.machine import Placed
 
 TIMM = "timm:"  # `timm:NAME` is an image model that reads frame by frame
@@ -19,8 +20,9 @@ def tubelet_of(backbone: str) -> int:
 
 
 class PatchesConfig(Placed):
-    """`checkpoint: random` means seeded random weights, `official` the backbone's released file;
-    `crop: 0` is the backbone's own input size; `grid: 0` keeps every patch.
+    """Backbone, sampling and windows; `checkpoint: random` means seeded random weights, `official`
+    the backbone's released file; `crop: 0` is the backbone's own input size; `grid: 0` keeps every
+    patch.
     """
 
     tuned: ClassVar[tuple[str, ...]] = (
@@ -45,12 +47,12 @@ class PatchesConfig(Placed):
     fps: float = Field(8.0, gt=0)
     frames_per_window: int = Field(64, ge=1)
     crop: int = Field(0, ge=0)
-    resampler: Literal["cv2", "antialias"] = "cv2"
-    view: Literal["center", "first", "middle", "last"] = "center"  # others keep the short side
-    window_scope: Literal["segment", "take"] = "segment"
-    window_mode: Literal["block", "trailing"] = "block"  # trailing: a window ends with its tokens
+    resampler: Resampler = "cv2"
+    view: CropView = "center"  # others keep the short side
+    window_scope: WindowScope = "segment"
+    window_mode: WindowMode = "block"  # trailing: a window ends with its tokens
     window_stride: int = Field(1, ge=1)  # tokens kept of a trailing window
-    reader: Literal["auto", "decord", "pyav"] = "auto"
+    reader: ReaderName = "auto"
     on_error: Literal["fail", "repeat", "skip"] = "fail"  # skip: leaves takes out; repeat: frames
     max_gap_s: float = Field(10.0, gt=0)  # of videos without takes; those have data.max_gap_s
     grid: int = Field(0, ge=0)
@@ -67,12 +69,12 @@ class PatchesConfig(Placed):
 
     @property
     def tokens_fps(self) -> float:
-        """Time steps per second."""
+        """Return time steps per second."""
         return self.fps / self.tubelet
 
     @property
     def steps(self) -> int:
-        """Time steps in a window."""
+        """Return time steps in a window."""
         return self.frames_per_window // self.tubelet
 
     @model_validator(mode="after")

@@ -61,7 +61,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Batch:
+class WindowBatch:
     """Prepared windows [B, 3, T, crop, crop] of a take of `steps` tokens that jumps at `jumps`."""
 
     windows: list[Window]
@@ -138,7 +138,7 @@ def _worker_backbone(config: PatchesConfig, facts: BackboneFacts) -> Backbone:
 
 def decoded_batches(
     job: Job, backbone: Backbone, config: PatchesConfig, info: PatchInfo
-) -> Iterator[Batch]:
+) -> Iterator[WindowBatch]:
     """Yield the take's windows in order, read and prepared; runs on its own thread."""
     torch.set_num_threads(1)  # of this thread: the encoder has the others
     sampling, device = info.sampling, torch.device(config.device)
@@ -158,12 +158,12 @@ def decoded_batches(
             part = plan[start : start + config.batch_windows]
             frames = (reader.frames(sampling.frame_times(window)) for window in part)
             video = torch.stack([backbone.prepared(shown) for shown in frames])
-            yield Batch(part, pinned(video, device), steps, jumps, reader.stand_ins)
+            yield WindowBatch(part, pinned(video, device), steps, jumps, reader.stand_ins)
 
 
 def write_take(
     target: Path,
-    batches: Iterator[Batch],
+    batches: Iterator[WindowBatch],
     backbone: Backbone,
     config: PatchesConfig,
     info: PatchInfo,

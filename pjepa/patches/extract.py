@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pjepa.core.digests import damaged_files, put_aside
 from pjepa.core.disk import remove_partials
 from pjepa.core.machine import device_kind
-from pjepa.core.tables import VideoRow
+from pjepa.core.tables import BoundaryTimes, VideoRow
 from pjepa.core.time_grid import token_count
 from pjepa.patches.backbone import BackboneFacts, backbone_facts
 from pjepa.patches.config import PatchesConfig
@@ -27,7 +24,14 @@ from pjepa.patches.cost import stored_bytes
 from pjepa.patches.encode import Job, OnFrames, Outcome, patch_info
 from pjepa.patches.identity import behaviour, video_hashes
 from pjepa.patches.plan import check_disk
-from pjepa.patches.store import PatchInfo, cuts_of, repeated_frames, store_key, store_path
+from pjepa.patches.store import (
+    PatchInfo,
+    cuts_of,
+    notes_of,
+    repeated_frames,
+    store_key,
+    store_path,
+)
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import Meter, say
 from pjepa.video.index import MAX_GAP_S
@@ -39,11 +43,9 @@ CHANGES_BYTES = (
     "compile",
 )  # fmt: skip
 
-Boundaries = dict[str, NDArray[np.float64]]
-
 
 class Executor(Protocol):
-    """Runs `encoded_job` on every job, wherever it likes, and yields outcomes as they come."""
+    """A way to run `encoded_job` on every job; it yields outcomes as they come."""
 
     def __call__(
         self, jobs: list[Job], config: PatchesConfig, facts: BackboneFacts, on_frames: OnFrames
@@ -68,7 +70,7 @@ class Extraction:
 
 def extract(
     rows: list[VideoRow],
-    boundaries: Boundaries,
+    boundaries: BoundaryTimes,
     config: PatchesConfig,
     store: Path,
     execute: Executor,
@@ -90,13 +92,14 @@ def extract(
     check_disk(stored_bytes(steps, config, facts), store)
     kept = {job.target: job for job in jobs if job.target not in missing}
     with ThreadPoolExecutor(1) as background:  # reading the store takes long; encoding continues
-        damaged = background.submit(damaged_files, kept, config.workers)
+        owners = {file: job for t, job in kept.items() for file in (t, *notes_of(t))}
+        damaged = background.submit(damaged_files, owners, config.workers)
         failed = encode_missing(list(missing.values()), config, facts, execute)
-        for target in damaged.result():
-            put_aside(target, "is damaged, it is not what was encoded; encoding it again")
-            missing[target] = kept[target]
-    again = [missing[target] for target in damaged.result()]
-    failed |= encode_missing(again, config, facts, execute)
+        for file in damaged.result():
+            put_aside(file, "is damaged, it is not what was encoded; encoding it again")
+    again = {owners[file].target: owners[file] for file in damaged.result()}
+    missing |= again
+    failed |= encode_missing(list(again.values()), config, facts, execute)
     repeated = {
         job.take_id: count
         for job in jobs
@@ -130,7 +133,7 @@ def byte_settings(config: PatchesConfig) -> dict[str, Any]:
 
 def planned_jobs(
     rows: list[VideoRow],
-    boundaries: Boundaries,
+    boundaries: BoundaryTimes,
     config: PatchesConfig,
     facts: BackboneFacts,
     store: Path,

@@ -122,7 +122,7 @@ def canned_values(family: str) -> tuple[float, ...]:
 
 
 def canned_clip() -> Uint8:
-    """Smooth moving colours, uint8 [T, H, W, 3]."""
+    """Return smooth moving colours, uint8 [T, H, W, 3]."""
     t, y, x, c = np.ogrid[:FRAMES, :HEIGHT, :WIDTH, :3]
     wave = np.sin(0.31 * t + 0.11 * y + 0.07 * c * x) + np.cos(0.05 * x * (c + 1) - 0.17 * t)
     return np.rint(127.5 + 60 * wave).astype(np.uint8)

@@ -23,7 +23,7 @@ SegmentBounds = NDArray[np.float64] | None
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExtractionPlan:
     """The size of the work for takes of known length."""
 
     takes: int
@@ -53,7 +53,9 @@ class Plan:
         ]
 
 
-def extraction_plan(takes: Sequence[tuple[float, SegmentBounds]], config: PatchesConfig) -> Plan:
+def extraction_plan(
+    takes: Sequence[tuple[float, SegmentBounds]], config: PatchesConfig
+) -> ExtractionPlan:
     """Return the plan for takes given by their seconds and segments [S, 2]; needs no weights."""
     facts = sizes_alone(config)
     sampling = patch_info(config, facts).sampling
@@ -62,7 +64,7 @@ def extraction_plan(takes: Sequence[tuple[float, SegmentBounds]], config: Patche
         len(sampling.windows(count, segments))
         for count, (_, segments) in zip(counts, takes, strict=True)
     )
-    return Plan(
+    return ExtractionPlan(
         takes=len(takes),
         hours=sum(seconds for seconds, _ in takes) / 3600,
         tokens=sum(counts),

@@ -1,7 +1,7 @@
 """Frames as the encoder wants them: resized, cropped, normalised."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pjepa.core.choices import CropView, Resampler
+
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 COEFFICIENT_BITS = 11  # cv2 resizes uint8 images in 11-bit fixed point
 
-Resampler = Literal["cv2", "antialias"]
-View = Literal["center", "first", "middle", "last"]
 Uint8 = NDArray[np.uint8]
 
 
@@ -53,7 +53,7 @@ def crop_geometry(height: int, width: int, crop: int) -> Geometry:
     return Geometry(new_height, new_width, top, left, crop)
 
 
-def view_geometry(height: int, width: int, crop: int, view: View) -> Geometry:
+def view_geometry(height: int, width: int, crop: int, view: CropView) -> Geometry:
     """Return the centre crop, or one of three along the long side."""
     if view == "center":
         return crop_geometry(height, width, crop)
@@ -148,7 +148,7 @@ def normalised(frames: Uint8) -> Tensor:
     return pixels.div_(255).sub_(mean).div_(std)
 
 
-def preprocess(frames: Uint8, crop: int, resampler: Resampler, view: View = "center") -> Tensor:
+def preprocess(frames: Uint8, crop: int, resampler: Resampler, view: CropView = "center") -> Tensor:
     """Return encoder input float32 [3, T, crop, crop] from RGB frames uint8 [T, H, W, 3].
 
     `cv2` is the official data-set path (no antialias), `antialias` the official notebook's.

@@ -21,9 +21,10 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from pjepa.core.choices import WindowMode, WindowScope
 from pjepa.core.digests import sealed_file
 from pjepa.core.files import read_json, write_json
-from pjepa.core.time_grid import Sampling, WindowMode, WindowScope
+from pjepa.core.time_grid import Sampling
 from pjepa.ui.errors import InputError
 
 TENSOR = "patches"
@@ -126,7 +127,7 @@ def take_file_name(take_id: str) -> str:
 
 
 class PatchWriter:
-    """Appends steps to a safetensors file whose shape is known in advance."""
+    """A safetensors file of known shape that grows by appended steps."""
 
     def __init__(self, file: BinaryIO, info: PatchInfo, steps: int) -> None:
         self.file, self.expected = file, (steps, info.cells, info.width)
@@ -193,7 +194,7 @@ def link_take(source: Path, folder: Path, take_id: str) -> Path:
     """
     target = folder / take_file_name(take_id)
     if target.exists():
-        raise InputError(f"take id {take_id!r} stands twice in the table of videos")
+        raise InputError(f"take id {take_id!r} appears twice in the table of videos")
     if reflinked(source, target):
         return target
     try:
@@ -226,9 +227,20 @@ def skipped_takes(folder: Path) -> dict[str, str]:
     return dict(read_json(path)) if path.exists() else {}
 
 
+def notes_of(target: Path) -> list[Path]:
+    """Return the notes beside a take's file: of repeated frames and of jumps, where there are."""
+    notes = (target.with_suffix(f".{name}") for name in (REPEATED, CUTS))
+    return [note for note in notes if note.exists()]
+
+
+def _write_note(path: Path, value: Any) -> None:
+    with sealed_file(path) as partial:
+        partial.write_text(json.dumps(value))
+
+
 def note_repeated(target: Path, frames: int) -> None:
     """Record beside a take's file, before it appears, how many frames replace lost ones."""
-    write_json(target.with_suffix(f".{REPEATED}"), {"frames": frames})
+    _write_note(target.with_suffix(f".{REPEATED}"), {"frames": frames})
 
 
 def repeated_frames(target: Path) -> int:
@@ -239,7 +251,7 @@ def repeated_frames(target: Path) -> int:
 
 def note_cuts(target: Path, jumps_s: list[float]) -> None:
     """Record beside a take's file, before it appears, when its time stamps jump (seconds)."""
-    write_json(target.with_suffix(f".{CUTS}"), jumps_s)
+    _write_note(target.with_suffix(f".{CUTS}"), jumps_s)
 
 
 def cuts_of(target: Path) -> list[float]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -15,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from pjepa.core.files import atomic_file
+from pjepa.core.files import atomic_file, read_torch
 from pjepa.ui.errors import InputError
 
 METADATA = "pjepa"  # one JSON value: safetensors does not keep the order of several
@@ -31,16 +29,7 @@ def read_tensors(path: Path) -> dict[str, Any]:
             return dict(load_file(path))
         except (OSError, SafetensorError) as error:
             raise InputError(f"{path}: not a readable safetensors file ({error})") from None
-    mapped = zipfile.is_zipfile(path)  # files of torch before 1.6 are not, and are read whole
-    try:
-        content = torch.load(path, map_location="cpu", mmap=mapped, weights_only=True)
-    except (OSError, RuntimeError, UnpicklingError, EOFError, ValueError, KeyError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{path}: not a readable torch checkpoint ({reason})") from None
-    if not isinstance(content, dict):
-        kind = type(content).__name__
-        raise InputError(f"{path}: not a checkpoint (holds a {kind}, expected a dictionary)")
-    return content
+    return read_torch(path)
 
 
 def read_metadata(path: Path) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from pjepa.patches.config import TIMM, PatchesConfig
 from pjepa.patches.preprocess import Uint8
 from pjepa.patches.tensors import read_tensors, tensors_id
 from pjepa.ui.device import check_compile, checked_device, tf32
-from pjepa.ui.errors import InputError
+from pjepa.ui.errors import InputError, first_line
 
 PRETRAINED = ("pretrained", "official")  # timm's own weights for that name, from the hub
 CONTAINERS = ("state_dict_ema", "model_ema", "state_dict", "model")  # of training checkpoints
@@ -96,7 +96,7 @@ def _hub_model(config: PatchesConfig) -> nn.Module:
         place = (
             f"https://huggingface.co/{known['hf_hub_id']}" if known["hf_hub_id"] else known["url"]
         )
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise InputError(
             f"{config.backbone}: no pretrained weights here ({reason}); download them from "
             f"{place or 'their authors'} and set patches.checkpoint to the file's name"
@@ -149,7 +149,7 @@ def map_shape(model: nn.Module, config: PatchesConfig, crop: int) -> tuple[int, 
     try:
         found = feature_maps(model, torch.empty(1, 3, crop, crop, device=device))
     except Exception as error:  # each architecture fails its own way on a size it cannot take
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise InputError(
             f"{config.backbone}: gives no feature map at {crop} px ({reason}); "
             "leave patches.crop at 0 for its own size, or choose another model"

@@ -70,7 +70,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 @dataclass(frozen=True)
-class Grid:
+class PatchGrid:
     """Number of tokens along time, rows and columns."""
 
     steps: int
@@ -83,7 +83,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class RopeTable:
+class AngleTable:
     """Cosine and sine of every token's angles, one per channel pair, float32."""
 
     cos: Tensor  # [..., N, head_dim / 2]
@@ -91,24 +91,24 @@ class RopeTable:
     turns: Tensor  # cos + i sin
 
     @staticmethod
-    def of(angles: Tensor) -> "RopeTable":
+    def of(angles: Tensor) -> "AngleTable":
         """Return the table of angles [N, head_dim / 2]."""
         cos, sin = angles.cos(), angles.sin()
-        return RopeTable(cos, sin, torch.complex(cos, sin))
+        return AngleTable(cos, sin, torch.complex(cos, sin))
 
-    def at(self, keep: Tensor) -> "RopeTable":
+    def at(self, keep: Tensor) -> "AngleTable":
         """Return the rows of the kept token ids [B, K], for all heads: [B, 1, K, ...]."""
         cos, sin, turns = (x[keep].unsqueeze(1) for x in (self.cos, self.sin, self.turns))
-        return RopeTable(cos, sin, turns)
+        return AngleTable(cos, sin, turns)
 
 
-def grid_of(video: Tensor) -> Grid:
+def grid_of(video: Tensor) -> PatchGrid:
     """Return the token grid of a video [B, 3, T, H, W]; remainders are dropped (official)."""
     steps = max(video.shape[2] // TUBELET, 1)
-    return Grid(steps, video.shape[3] // PATCH, video.shape[4] // PATCH)
+    return PatchGrid(steps, video.shape[3] // PATCH, video.shape[4] // PATCH)
 
 
-def token_positions(grid: Grid, device: torch.device) -> Tensor:
+def token_positions(grid: PatchGrid, device: torch.device) -> Tensor:
     """Return positions (time, row, column) of every token, [3, N] float32.
 
     Rows and columns end at 15 whatever the resolution; time stays a plain step index.
@@ -123,7 +123,7 @@ def token_positions(grid: Grid, device: torch.device) -> Tensor:
     return torch.stack([time.float(), row_scaled, column_scaled])  # [3, N]
 
 
-def rope_table_from_positions(positions: Tensor, head_dim: int) -> RopeTable:
+def rope_table_from_positions(positions: Tensor, head_dim: int) -> AngleTable:
     """Return the rotation table for positions [3, N]: a third of the channels per axis."""
     axis_width = 2 * ((head_dim // 3) // 2)
     pairs = torch.arange(axis_width // 2, device=positions.device, dtype=torch.float32)
@@ -131,17 +131,17 @@ def rope_table_from_positions(positions: Tensor, head_dim: int) -> RopeTable:
     angles = positions[:, :, None] * frequencies  # [3, N, axis_width / 2]
     angles = angles.permute(1, 0, 2).flatten(1)  # [N, 3 * axis_width / 2]
     rest = (head_dim - 3 * axis_width) // 2
-    return RopeTable.of(F.pad(angles, (0, rest)))  # angle 0 leaves a pair as it is
+    return AngleTable.of(F.pad(angles, (0, rest)))  # angle 0 leaves a pair as it is
 
 
 @lru_cache(maxsize=8)
-def rope_table(grid: Grid, head_dim: int, device: torch.device) -> RopeTable:
+def rope_table(grid: PatchGrid, head_dim: int, device: torch.device) -> AngleTable:
     """Return the rotation table of a grid, computed once and shared by all layers and calls."""
     with torch.inference_mode(False):  # a cached inference tensor could not be trained through
         return rope_table_from_positions(token_positions(grid, device), head_dim)
 
 
-def rotate(x: Tensor, rope: RopeTable) -> Tensor:
+def rotate(x: Tensor, rope: AngleTable) -> Tensor:
     """Return x [B, heads, N, head_dim] rotated pair by pair; float32 inside, x's dtype outside.
 
     As complex numbers a rotation is one product, a tenth of the time of the plain formula; a
@@ -166,7 +166,7 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, rope: RopeTable) -> Tensor:
+    def forward(self, x: Tensor, rope: AngleTable) -> Tensor:
         batch, tokens, width = x.shape
         qkv = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each [B, heads, N, head_dim]
@@ -184,7 +184,7 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(variant.width, eps=EPS)
         self.mlp = Mlp(variant.width, variant.mlp_hidden)
 
-    def forward(self, x: Tensor, rope: RopeTable) -> Tensor:
+    def forward(self, x: Tensor, rope: AngleTable) -> Tensor:
         x = x + self.attn(self.norm1(x), rope)
         return x + self.mlp(self.norm2(x))
 

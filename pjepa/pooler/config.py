@@ -6,13 +6,16 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from pjepa.core.choices import WindowScope
 from pjepa.core.machine import Placed
 
 MAX_FOLDS = 20
+PoolerKind = Literal["mean", "action"]
 
 
 class PoolerConfig(Placed):
-    """`mean` has nothing to train; `action` is Eq. 1, trained on the labels of train takes.
+    """Settings of the pooler: `mean` has nothing to train; `action` is Eq. 1, trained on the labels
+    of train takes.
 
     Depth, heads, window and queries are the authors' (64 frames, 64 queries); the paper gives no
     optimisation, so that is V-JEPA's recipe for attentive probes (AdamW, cosine to 0, 20 epochs).
@@ -36,7 +39,7 @@ class PoolerConfig(Placed):
         "precision",
     )
 
-    kind: Literal["mean", "action"] = "mean"
+    kind: PoolerKind = "mean"
 
     # mean: average over space (the paper's mean-pool), or keep the stored cells side by side
     cells: Literal["average", "concat"] = "average"
@@ -53,7 +56,7 @@ class PoolerConfig(Placed):
     # Unlike V-JEPA's attentive probes (none), queries must find their own frame.
     positions: Literal["none", "temporal", "spatiotemporal"] = "spatiotemporal"
     input_norm: Literal["none", "standardize"] = "none"  # per place and channel, train patches
-    scope: Literal["segment", "take"] = "segment"  # what the windows of extraction stay inside
+    scope: WindowScope = "segment"  # what the windows of extraction stay inside
 
     # action: what it is trained on
     target: Literal["clip", "frame"] = "clip"  # the segment's label (paper), or every token's

@@ -17,11 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pjepa.core.runs import Span
 from pjepa.core.time_grid import cut_ids
 from pjepa.patches.store import Half, read_patches
 from pjepa.pooler.config import PoolerConfig
 from pjepa.pooler.models.action import padded
-from pjepa.pooler.models.windows import Span, pooled_spans
+from pjepa.pooler.models.windows import pooled_spans
 from pjepa.ui.transfer import sent
 
 CUT, ORDER = 0, 1  # what a random stream is for

@@ -11,7 +11,9 @@ from pjepa.encoder.config import EncoderSettings
 
 
 class PjepaConfig(EncoderSettings, Placed):
-    """Defaults are the paper's; what it leaves open follows the authors' release."""
+    """Settings of pretraining; defaults are the paper's, what it leaves open follows the authors'
+    release.
+    """
 
     tuned: ClassVar[tuple[str, ...]] = (
         "width",

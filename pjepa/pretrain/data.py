@@ -41,7 +41,7 @@ class TrainingTake:
 
 
 @dataclass(frozen=True)
-class View:
+class TakeView:
     """What an epoch shows of a take: all of it, or the tokens at `keep`."""
 
     take: TrainingTake
@@ -95,10 +95,10 @@ def with_segments(
     return [replace(take, segment=segments(take)) for take in takes]
 
 
-def view(take: TrainingTake, epoch: int, config: PjepaConfig) -> View:
+def view(take: TrainingTake, epoch: int, config: PjepaConfig) -> TakeView:
     """Return this epoch's view of a take: `max_run`, then `max_segments`, `crop_tokens`."""
     if config.max_run is None and config.max_segments is None and config.crop_tokens is None:
-        return View(take)
+        return TakeView(take)
     rng = np.random.default_rng([config.seed, WINDOW, epoch, take.number])
     keep = np.arange(len(take.segment))
     if config.max_run is not None:
@@ -111,10 +111,12 @@ def view(take: TrainingTake, epoch: int, config: PjepaConfig) -> View:
     if config.crop_tokens is not None:
         start = int(rng.integers(max(0, len(keep) - config.crop_tokens) + 1))
         keep = keep[start : start + config.crop_tokens]
-    return View(take, keep)
+    return TakeView(take, keep)
 
 
-def epoch_steps(takes: Sequence[TrainingTake], epoch: int, config: PjepaConfig) -> list[list[View]]:
+def epoch_steps(
+    takes: Sequence[TrainingTake], epoch: int, config: PjepaConfig
+) -> list[list[TakeView]]:
     """Yield all takes once in random order; a step is `accumulate` forward passes."""
     order = np.random.default_rng([config.seed, ORDER, epoch]).permutation(len(takes))
     views = [view(takes[place], epoch, config) for place in order]
@@ -126,9 +128,9 @@ def epoch_steps(takes: Sequence[TrainingTake], epoch: int, config: PjepaConfig) 
     return [[v for part in group for v in part] for group in grouped]
 
 
-def forward_passes(views: Sequence[View], config: PjepaConfig) -> list[list[View]]:
+def forward_passes(views: Sequence[TakeView], config: PjepaConfig) -> list[list[TakeView]]:
     """Return views in order, as many together as token budget and `batch_takes` allow."""
-    passes: list[list[View]] = []
+    passes: list[list[TakeView]] = []
     tokens = 0
     most = config.batch_takes or len(views)
     for shown in views:
@@ -140,10 +142,10 @@ def forward_passes(views: Sequence[View], config: PjepaConfig) -> list[list[View
     return passes
 
 
-class Tokens:
+class TokenPacking:
     """How the tokens of a batch are packed: here on the host, as the model reads them."""
 
-    def packed(self, views: Sequence[View], d_in: int) -> Tensor:
+    def packed(self, views: Sequence[TakeView], d_in: int) -> Tensor:
         """Return features [N, d_in] in float32."""
         found = np.zeros((sum(map(len, views)), d_in), np.float32)
         if views:
@@ -152,7 +154,11 @@ class Tokens:
 
 
 def pack(
-    views: Sequence[View], epoch: int, config: PjepaConfig, d_in: int, tokens: Tokens | None = None
+    views: Sequence[TakeView],
+    epoch: int,
+    config: PjepaConfig,
+    d_in: int,
+    tokens: TokenPacking | None = None,
 ) -> Batch:
     """Return views laid end to end with newly drawn targets; no views: an empty batch."""
     hidden, segments, offsets, index = ([np.zeros(0, np.int64)] for _ in range(4))
@@ -167,7 +173,7 @@ def pack(
     places = (torch.from_numpy(np.concatenate(x)).long() for x in (segments, offsets, index))
     layout, rows = Layout(lengths, *places), rows_of(target, lengths)
     pairs = pairs_of(config.neighbours, rows.visible, layout) if config.neighbours else None
-    return Batch((tokens or Tokens()).packed(views, d_in), target, layout, rows, pairs)
+    return Batch((tokens or TokenPacking()).packed(views, d_in), target, layout, rows, pairs)
 
 
 def token_statistics(takes: Sequence[TrainingTake]) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import View
+from pjepa.pretrain.data import TakeView
 from pjepa.pretrain.team import Team
 from pjepa.ui.errors import InputError
 
@@ -94,7 +94,7 @@ class Ranks(Team):
         if self.lead:
             dist.barrier()
 
-    def share(self, views: Sequence[View]) -> Sequence[View]:
+    def share(self, views: Sequence[TakeView]) -> Sequence[TakeView]:
         part = balanced_parts([len(v) for v in views], self.size)[self.rank]
         return views[part]
 

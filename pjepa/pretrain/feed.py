@@ -22,7 +22,14 @@ from torch import Tensor
 from pjepa.core.machine import Stream
 from pjepa.core.runs import runs
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import Tokens, TrainingTake, View, epoch_steps, forward_passes, pack
+from pjepa.pretrain.data import (
+    TakeView,
+    TokenPacking,
+    TrainingTake,
+    epoch_steps,
+    forward_passes,
+    pack,
+)
 from pjepa.pretrain.objective import Batch
 from pjepa.pretrain.team import Team
 from pjepa.ui.memory import host_memory
@@ -31,8 +38,8 @@ from pjepa.ui.transfer import host_buffer, pinned_bytes, sent
 SHARE = 0.25  # of free memory that the whole stream may take
 
 
-class SentTokens(Tokens):
-    """Copied for every batch at the stream's own precision, widened on the device.
+class SentTokens(TokenPacking):
+    """Tokens copied for every batch at the stream's own precision, widened on the device.
 
     The copy is all it costs: 16,384 x 2048 tokens at the speed of the memory.
     """
@@ -40,14 +47,14 @@ class SentTokens(Tokens):
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self.device, self.dtype = device, dtype
 
-    def packed(self, views: Sequence[View], d_in: int) -> Tensor:
+    def packed(self, views: Sequence[TakeView], d_in: int) -> Tensor:
         buffer = host_buffer((sum(map(len, views)), d_in), self.dtype, self.device)
         if views:
             np.concatenate([shown.features() for shown in views], out=buffer.numpy())
         return sent(buffer, self.device).float()
 
 
-class KeptTokens(Tokens):
+class KeptTokens(TokenPacking):
     """All takes on the device, at the stream's own precision."""
 
     def __init__(self, device: torch.device, takes: Sequence[TrainingTake]) -> None:
@@ -60,14 +67,14 @@ class KeptTokens(Tokens):
             first = self.first[take.number]
             self.table[first : first + len(take.features)] = torch.tensor(take.features).to(device)
 
-    def packed(self, views: Sequence[View], d_in: int) -> Tensor:
+    def packed(self, views: Sequence[TakeView], d_in: int) -> Tensor:
         rows = [np.zeros(0, np.int64)]
         rows += [self.first[shown.take.number] + shown.places() for shown in views]
         there = sent(torch.from_numpy(np.concatenate(rows)), self.device)
         return self.table.index_select(0, there).float()
 
 
-class PinnedTokens(Tokens):
+class PinnedTokens(TokenPacking):
     """All takes in page-locked memory of the host, from where the device copies them by itself."""
 
     def __init__(self, device: torch.device, takes: Sequence[TrainingTake]) -> None:
@@ -77,11 +84,11 @@ class PinnedTokens(Tokens):
             held.numpy()[:] = take.features
             self.takes[take.number] = held
 
-    def packed(self, views: Sequence[View], d_in: int) -> Tensor:
+    def packed(self, views: Sequence[TakeView], d_in: int) -> Tensor:
         parts = [sent(part, self.device) for shown in views for part in self._runs(shown)]
         return torch.cat([torch.zeros(0, d_in, device=self.device), *parts])
 
-    def _runs(self, shown: View) -> list[Tensor]:
+    def _runs(self, shown: TakeView) -> list[Tensor]:
         """Return the tokens of a view in pieces that lie together: a gather would copy them."""
         places, held = shown.places(), self.takes[shown.take.number]
         starts, lengths = runs(places - np.arange(len(places)))
@@ -108,10 +115,10 @@ def roomiest(device: torch.device, takes: Sequence[TrainingTake], processes: int
 
 def tokens_for(
     device: torch.device, takes: Sequence[TrainingTake], stream: Stream, processes: int
-) -> Tokens:
+) -> TokenPacking:
     """Return how the tokens of these takes reach a device (table above)."""
     if device.type == "cpu":
-        return Tokens()
+        return TokenPacking()
     if stream == "auto":
         stream = roomiest(device, takes, processes)
     if stream == "file":

@@ -35,8 +35,8 @@ RANK_SAMPLE = 2048  # tokens whose effective rank is taken: the first of an epoc
 STARVED = 0.05  # share of the time spent waiting for data that is worth a word
 
 
-class Step(NamedTuple):
-    """What an optimiser step was: losses summed over what `counts` counts, and its targets."""
+class StepResult(NamedTuple):
+    """The result of an optimiser step: losses summed over what `counts` counts, and its targets."""
 
     losses: Tensor  # [2] float64, on the device: Eq. 2, the neighbour term
     counts: Counts
@@ -45,7 +45,7 @@ class Step(NamedTuple):
 
 @dataclass
 class Trainer:
-    """The model, what trains it, and how fast that goes."""
+    """The model with its optimiser and its team, and how fast training goes."""
 
     model: Jepa
     optimizer: torch.optim.Optimizer
@@ -62,8 +62,8 @@ class Trainer:
                           *self.model.predictor.blocks]:  # fmt: skip
                 block.compile(dynamic=True)
 
-    def step(self, batches: Sequence[Batch], lr: float, seed: int) -> Step:
-        """One optimiser step and one EMA step."""
+    def step(self, batches: Sequence[Batch], lr: float, seed: int) -> StepResult:
+        """Take one optimiser step and one EMA step; return what was summed on the way."""
         if self.config.dropout:
             torch.manual_seed(seed)  # the same after a restart
         for group in self.optimizer.param_groups:
@@ -81,17 +81,17 @@ class Trainer:
         self.tokens += sum(len(batch.target) for batch in batches)
         eq2, neighbour = self.team.summed(losses).unbind()
         told = torch.stack([eq2 * counts.targets, neighbour * counts.pairs])
-        return Step(told, counts, torch.cat(targets))
+        return StepResult(told, counts, torch.cat(targets))
 
     def _counts(self, batches: Sequence[Batch]) -> Counts:
-        """What the terms of the whole team's step are divided by."""
+        """Return what the terms of the whole team's step are divided by."""
         targets, pairs = map(sum, zip(*map(self.model.counts, batches), strict=True))
         if self.model.heads is None:
             return Counts(int(self.team.total(targets)))
         return Counts(int(self.team.total(targets)), int(self.team.total(pairs)))
 
     def _pass(self, batch: Batch, counts: Counts) -> tuple[Tensor, Tensor]:
-        """Forward and backward of one batch: its losses [2] and targets.
+        """Run one batch forward and backward; return its losses [2] and targets.
 
         Gradients add up over the step.
         """
@@ -108,7 +108,7 @@ class Trainer:
         return torch.stack([eq2, told]), terms.targets.detach()
 
     def _update(self, losses: Tensor) -> None:
-        """Clipped AdamW, then the teacher; on the CPU a bad step changes nothing.
+        """Apply clipped AdamW, then update the teacher; on the CPU a bad step changes nothing.
 
         A GPU would have to be waited for: `check` asks it before anything is kept.
         """
@@ -125,7 +125,7 @@ class Trainer:
         self.model.update_teacher(self.config.ema)
 
     def check(self) -> None:
-        """Raises if a loss or gradient since the last check was not finite."""
+        """Raise if a loss or gradient since the last check was not finite."""
         if self.finite is not None and not self.finite:
             raise InputError(
                 "pretrain: the loss or its gradient is not finite; the last good state is kept: "
@@ -134,7 +134,7 @@ class Trainer:
         self.finite = None
 
     def pace(self) -> str:
-        """Tokens per second, and the time lost waiting for them if it matters."""
+        """Return tokens per second, and the time lost waiting for them if it matters."""
         elapsed = max(time.monotonic() - self.started, 1e-9)
         text = f"{self.tokens / elapsed:.0f} tokens/s"
         share = self.waited / elapsed
@@ -149,7 +149,7 @@ def pretrain(
     log: Log,
     team: Team | None = None,
 ) -> Jepa:
-    """Trains to the last epoch, continuing where a killed run left its state in `work`."""
+    """Train to the last epoch, resuming from the state that a killed run left in `work`."""
     team = team or Team()
     torch.set_num_threads(config.threads)
     device = checked_device(config.device, config.precision, "pjepa.precision")
@@ -188,7 +188,7 @@ def _train(
     snapshots: Path,
     log: Log,
 ) -> None:
-    """All epochs that are left; the leader logs, keeps snapshots and saves the resume state."""
+    """Run the remaining epochs; the leader logs, keeps snapshots and saves the resume state."""
     config, team = trainer.config, trainer.team
     lane = Lane(torch.device(config.device))
     steps = lane.made(feed(takes, config, team, progress.epoch, progress.done))
@@ -222,7 +222,7 @@ def _train(
 
 
 def train_step(trainer: Trainer, batches: Sequence[Batch], progress: Progress) -> Tensor:
-    """One optimiser step, which moves `progress` on; returns its targets [M, d]."""
+    """Take one optimiser step, advance `progress`, and return the step's targets [M, d]."""
     config = trainer.config
     lr = learning_rate(
         config.lr, progress.epoch, progress.step,
@@ -234,7 +234,7 @@ def train_step(trainer: Trainer, batches: Sequence[Batch], progress: Progress) -
 
 
 def save_snapshot(model: Jepa, snapshots: Path, epoch: int) -> str:
-    """The student, and beside it the heads of the neighbour term once they are trained."""
+    """Write the student, and beside it the heads of the neighbour term if they are trained."""
     name = f"{epoch:05d}"
     model.student.save(snapshots / name)
     if model.heads is not None and epoch:
@@ -243,7 +243,7 @@ def save_snapshot(model: Jepa, snapshots: Path, epoch: int) -> str:
 
 
 def _epoch_entry(trainer: Trainer, targets: Tensor, progress: Progress) -> dict[str, float]:
-    """What is logged of a finished epoch; warns once when the targets collapse."""
+    """Return the log entry of a finished epoch; warn once when the targets collapse."""
     trainer.check()
     std, rank = target_std(targets), effective_rank(targets[:RANK_SAMPLE])
     warning = collapse_warning(std, rank)

@@ -12,23 +12,23 @@ from pjepa.ui.transfer import sent
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class MaskRows:
     """C and M of a packed batch as indices, made once and best on the CPU: no GPU has to wait."""
 
     visible: Tensor  # [C] long
     hidden: Tensor  # [M] long
     lengths: tuple[int, ...]  # visible tokens of every take
 
-    def to(self, device: torch.device | str) -> Rows:
+    def to(self, device: torch.device | str) -> MaskRows:
         """Return the same rows on another device."""
-        return Rows(sent(self.visible, device), sent(self.hidden, device), self.lengths)
+        return MaskRows(sent(self.visible, device), sent(self.hidden, device), self.lengths)
 
 
-def rows_of(target: Tensor, take_lengths: tuple[int, ...]) -> Rows:
+def rows_of(target: Tensor, take_lengths: tuple[int, ...]) -> MaskRows:
     """Return the rows of M (bool [N])."""
     parts = torch.split(target, list(take_lengths))
     lengths = tuple(len(part) - int(part.sum()) for part in parts)
-    return Rows((~target).nonzero()[:, 0], target.nonzero()[:, 0], lengths)
+    return MaskRows((~target).nonzero()[:, 0], target.nonzero()[:, 0], lengths)
 
 
 def target_count(tokens: int, ratio: float) -> int:

@@ -27,7 +27,7 @@ from pjepa.encoder.attention.layout import Layout
 from pjepa.encoder.config import EncoderConfig
 from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.forecast.heads import NeighbourHeads
-from pjepa.pretrain.masking import Rows, rows_of
+from pjepa.pretrain.masking import MaskRows, rows_of
 from pjepa.pretrain.neighbours import Pairs, neighbour_error, pairs_of
 from pjepa.pretrain.predictor import Predictor
 from pjepa.ui.transfer import sent
@@ -40,22 +40,22 @@ class Batch:
     features: Tensor  # [N, d_in]
     target: Tensor  # [N] bool
     layout: Layout
-    known_rows: Rows | None = None
+    known_rows: MaskRows | None = None
     known_pairs: Pairs | None = None  # of the neighbour term
 
     @cached_property
-    def rows(self) -> Rows:
-        """C and M as indices."""
+    def rows(self) -> MaskRows:
+        """Return C and M as indices."""
         return self.known_rows or rows_of(self.target, self.layout.take_lengths)
 
     def pairs(self, places: Sequence[int]) -> Pairs:
-        """A of the neighbour term as indices."""
+        """Return the pairs A of the neighbour term as indices."""
         if self.known_pairs is not None:
             return self.known_pairs
         return pairs_of(places, self.rows.visible, self.layout)
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on another device; nothing waits for the copies."""
+        """Return the batch on another device, without waiting for the copies."""
         features, target = sent(self.features, device), sent(self.target, device)
         pairs = None if self.known_pairs is None else self.known_pairs.to(device)
         return Batch(features, target, self.layout.to(device), self.rows.to(device), pairs)
@@ -98,53 +98,53 @@ class Jepa(nn.Module):
         self.heads = NeighbourHeads(config.width, config.d_in, neighbours) if neighbours else None
 
     def train(self, mode: bool = True) -> Jepa:
-        """Training mode for all but the teacher, whose targets are never dropped out."""
+        """Set training mode for all but the teacher, whose targets never see dropout."""
         super().train(mode)
         self.teacher.eval()
         return self
 
     def trained_parameters(self) -> list[nn.Parameter]:
-        """What the optimiser sees: everything but the teacher."""
+        """Return what the optimiser updates: everything but the teacher."""
         return [p for p in self.parameters() if p.requires_grad]
 
     @torch.no_grad()
     def inputs(self, batch: Batch) -> Tensor:
-        """The teacher's normalised tokens [N, d_in]."""
+        """Return the tokens [N, d_in] normalised by the teacher."""
         return self.teacher.normalised(batch.features, batch.layout)
 
     @torch.no_grad()
     def targets(self, batch: Batch, inputs: Tensor | None = None) -> Tensor:
-        """z_M [M, d]: the teacher on all tokens, at the hidden ones."""
+        """Return z_M [M, d]: the teacher's output at masked tokens, computed from all tokens."""
         x = self.inputs(batch) if inputs is None else inputs
         z = self.teacher.contextualised(x, batch.layout, batch.rows.hidden)
         return F.layer_norm(z, z.shape[-1:]) if self.target_norm == "layer" else z
 
     def context(self, batch: Batch) -> Tensor:
-        """f(X_C) [C, d]: the student on context tokens."""
+        """Return f(X_C) [C, d]: the student on context tokens."""
         rows = batch.rows
         features = batch.features.index_select(0, rows.visible)
         return self.student(features, batch.layout.at(rows.visible, rows.lengths))
 
     def predictions(self, batch: Batch, context: Tensor) -> Tensor:
-        """z_hat_M [M, d]: context features [C, d] filled up by the predictor."""
+        """Return z_hat_M [M, d]: what the predictor makes of context features [C, d]."""
         return self.predictor(context, batch.target, batch.layout, batch.rows)
 
     def neighbour_error(
         self, batch: Batch, context: Tensor, inputs: Tensor | None = None
     ) -> Tensor | None:
-        """The neighbour term's error summed over its pairs, if there is such a term."""
+        """Return the neighbour term's error summed over its pairs, or None without that term."""
         if self.heads is None:
             return None
         x = self.inputs(batch) if inputs is None else inputs
         return neighbour_error(self.heads, context, batch.pairs(self.heads.places), x)
 
     def counts(self, batch: Batch) -> Counts:
-        """|M| and |A| of a batch."""
+        """Return |M| and |A| of a batch."""
         pairs = 0 if self.heads is None else len(batch.pairs(self.heads.places))
         return Counts(len(batch.rows.hidden), pairs)
 
     def forward(self, batch: Batch, counts: Counts) -> Terms:
-        """This batch's share of every term, in a step of `counts` targets and pairs."""
+        """Return this batch's share of every term, in a step of `counts` targets and pairs."""
         inputs = self.inputs(batch)
         targets, context = self.targets(batch, inputs), self.context(batch)
         error = (self.predictions(batch, context) - targets).float().abs()
@@ -155,16 +155,16 @@ class Jepa(nn.Module):
         return Terms(per_token.sum() / max(1, counts.targets), neighbour, targets)
 
     def loss(self, batch: Batch) -> Tensor:
-        """Eq. 2 for a batch that is a step of its own."""
+        """Return Eq. 2 for a batch that is a step of its own."""
         return self(batch, self.counts(batch)).eq2
 
     @torch.no_grad()
     def update_teacher(self, momentum: float) -> None:
-        """The teacher follows the student: an exponential moving average of its parameters."""
+        """Update the teacher: an exponential moving average of the student's parameters."""
         slow, fast = self._averaged
         torch._foreach_lerp_(slow, fast, 1.0 - momentum)
 
     @cached_property
     def _averaged(self) -> tuple[list[Tensor], list[Tensor]]:
-        """The parameters of teacher and student; walking through modules at each step costs."""
+        """Return teacher and student parameters; walking the modules at every step is slow."""
         return list(self.teacher.parameters()), list(self.student.parameters())

@@ -15,7 +15,7 @@ from pjepa.encoder.attention.plan import attention_plan
 from pjepa.encoder.blocks import Block, Stack
 from pjepa.encoder.config import EncoderConfig
 from pjepa.encoder.rope import rope_table
-from pjepa.pretrain.masking import Rows, rows_of
+from pjepa.pretrain.masking import MaskRows, rows_of
 
 
 class Predictor(nn.Module):
@@ -31,7 +31,7 @@ class Predictor(nn.Module):
         self.norm = nn.LayerNorm(encoder.width)
 
     def forward(
-        self, context: Tensor, target: Tensor, layout: Layout, rows: Rows | None = None
+        self, context: Tensor, target: Tensor, layout: Layout, rows: MaskRows | None = None
     ) -> Tensor:
         """Return predictions at all places [N, d], or at the hidden ones [M, d] if given `rows`.
 

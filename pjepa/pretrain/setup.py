@@ -111,5 +111,6 @@ def warn_of_style(takes: Sequence[TrainingTake], config: PjepaConfig) -> None:
     if share > STYLE_SHARE and config.input_norm not in ("take_center", "causal_center"):
         say(
             f"pretrain: {100 * share:.0f} % of the variance is constant inside a take (camera, "
-            "person, light), which masked prediction loves; try pjepa.input_norm=causal_center"
+            "person, light), which masked prediction latches onto; try "
+            "pjepa.input_norm=causal_center"
         )

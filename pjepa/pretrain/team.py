@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from torch import Tensor, nn
 
-from pjepa.pretrain.data import View
+from pjepa.pretrain.data import TakeView
 
 
 class Team:
@@ -16,7 +16,7 @@ class Team:
     lead = True
     size = 1
 
-    def share(self, views: Sequence[View]) -> Sequence[View]:
+    def share(self, views: Sequence[TakeView]) -> Sequence[TakeView]:
         """Return the part of a step this process works on."""
         return views
 

@@ -68,7 +68,7 @@ class OutlookStream:
         self.waiting = np.concatenate([self.waiting, rows])
 
     def token(self) -> None:
-        """Give the oldest waiting token to the present step."""
+        """Add the oldest waiting token to the current step."""
         if self.outlook is None:
             return
         rows = np.concatenate([self.step_rows, self.waiting[:1]])
@@ -76,7 +76,7 @@ class OutlookStream:
         self.step_rows, self.waiting = told, self.waiting[1:]
 
     def step(self) -> dict[str, object]:
-        """End the present step and return its outlook."""
+        """End the current step and return its outlook."""
         told, self.step_rows = self.step_rows, self.step_rows[:0]
         return of_step(told).row(self.names) if len(told) else {}
 

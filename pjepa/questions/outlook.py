@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pjepa.core.files import content_sha256, read_json
+from pjepa.core.files import content_sha256, read_object
 from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.forecast.forecast import Forecaster, can_forecast
 from pjepa.forecast.heads import HEADS, NeighbourHeads
@@ -47,7 +47,7 @@ class Foreseen(NamedTuple):
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a run has of the three."""
+    """The parts of the outlook that a run has: surprise, next step and progress."""
 
     forecaster: Forecaster | None
     next: LinearProbe | None
@@ -104,7 +104,7 @@ def of_step(rows: np.ndarray) -> Foreseen:
 def fits(model: Path, questions: Path) -> bool:
     """Return whether a folder holds answers that were fitted to the encoder in `model`."""
     about = questions / ABOUT
-    return about.exists() and read_json(about)["encoder"] == encoder_id(model)
+    return about.exists() and read_object(about, "encoder")["encoder"] == encoder_id(model)
 
 
 def encoder_id(model: Path) -> str:

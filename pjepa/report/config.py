@@ -10,7 +10,8 @@ from pjepa.core.section import Section
 
 
 class ReportConfig(Section):
-    """`timelines` takes are drawn: best, median and worst by gain, then evenly between.
+    """Size of the report: `timelines` takes are drawn, best, median and worst by gain, then evenly
+    between.
 
     The page shows up to `takes` of them with `frames` pictures each, and samples further if it
     would be larger than `page_mb`. Maps show up to `map_points` segments of whole takes.

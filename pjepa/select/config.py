@@ -10,7 +10,8 @@ from pjepa.core.machine import Placed
 
 
 class SelectConfig(Placed):
-    """`last` needs no labels. Unlike the paper, which keeps the best probe on validation (`val`).
+    """Which snapshot is kept: `last` needs no labels, unlike the paper, which keeps the one whose
+    probe is best on validation (`val`).
 
     `holdout` scores on held-out train groups, which neither pretraining nor the probe has seen.
     """

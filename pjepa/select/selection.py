@@ -7,7 +7,7 @@ on train groups that pretraining never saw, which leaves validation unseen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,19 +22,18 @@ from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.features.encoded import encoded
 from pjepa.metrics.segmentation import COMBINED, combined_score, segmentation_scores
 from pjepa.probes.base.roles import Labels
-from pjepa.probes.base.scoring import LabelledTake
+from pjepa.probes.base.scoring import LabelledTake, labelled_take
 from pjepa.probes.linear.config import LinearConfig
 from pjepa.probes.linear.probe import fit_converged
 from pjepa.select.config import SelectConfig
-from pjepa.streams.store import StreamReader, Take, read_labels
+from pjepa.streams.representations import Represent
+from pjepa.streams.store import StreamReader, read_labels
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
 
-Represent = Callable[[Take], np.ndarray]  # features [T, D]
-
 
 class NothingToJudge(InputError):
-    """The takes lack the labels that a probe is fitted or scored on."""
+    """The error when takes lack the labels that a probe is fitted or scored on."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +92,10 @@ class Judge:
         return [self._represented_take(represent, take) for take in takes]
 
     def _represented_take(self, represent: Represent, take: str) -> LabelledTake:
-        features, labels = represent(self.stream.read(take)), self.labels[take]
-        if len(features) != len(labels):
-            raise InputError(
-                f"take {take}: {len(features)} tokens but {len(labels)} labels; re-run both stages"
-            )
-        if not np.isfinite(features).all():
+        found = labelled_take(take, represent(self.stream.read(take)), self.labels)
+        if not np.isfinite(found.features).all():
             raise InputError(f"take {take}: its features are not finite")
-        return LabelledTake(features, labels.astype(np.int64))
+        return found
 
 
 def read_judge(

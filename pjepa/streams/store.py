@@ -47,7 +47,7 @@ class Take:
 
 
 class StreamWriter:
-    """Writes takes one by one; the stream appears under its name only when all are written."""
+    """A writer of takes, one by one; the stream appears under its name when all are written."""
 
     def __init__(
         self, path: Path, info: StreamInfo, dtype: str = "float16", part_bytes: int | None = None

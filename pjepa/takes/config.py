@@ -80,7 +80,8 @@ class ArchiveConfig(Section):
 
 
 class MstcnConfig(Section):
-    """`features/ groundTruth/ splits/ mapping.txt` in `path`/`dataset`; None: known by name.
+    """A folder `path`/`dataset` with `features/ groundTruth/ splits/ mapping.txt`; None: known by
+    name.
 
     Known are 50salads, gtea and breakfast; any other (FACT's custom layout) has to say its rate.
     """
@@ -131,7 +132,7 @@ SHIPPING = ("egoprocel", "assembly101", "archive", "mstcn")  # frame features in
 
 
 class DataConfig(Placed):
-    """Every source has a section of its own; `path` is relative to the data root.
+    """The data source; each has a section of its own, with a `path` relative to the data root.
 
     `order: shuffled` keeps every segment of the demo and breaks its procedures (falsification).
     """
@@ -159,7 +160,9 @@ class DataConfig(Placed):
     @model_validator(mode="after")
     def meaningful(self) -> DataConfig:
         if self.order != "procedure" and self.source != "demo":
-            raise ValueError(f"order {self.order} is of the demo, the source is {self.source}")
+            raise ValueError(
+                f"order {self.order} is an option of the demo; the source is {self.source}"
+            )
         if self.groups is not None and self.source == "demo":
             raise ValueError("groups: the demo has groups of its own and no folder to read from")
         if self.fold != 1 and not self.folded:

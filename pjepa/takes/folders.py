@@ -1,4 +1,4 @@
-"""The folder of a set inside the folder of its source."""
+"""Folders of sources below the data root."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from pjepa.takes.config import MstcnConfig
 from pjepa.ui.errors import InputError
 
 
+def below(folder: str, name: str) -> str:
+    """Return a name below a source's folder, relative to the data root."""
+    return name if folder == "." else f"{folder}/{name}"
+
+
 def set_folder(own: MstcnConfig, root: Path) -> str:
     """Return the set's folder relative to the data root: below `path`, or below `path`/data."""
-    places = [own.dataset, f"data/{own.dataset}"]
-    if own.path != ".":
-        places = [f"{own.path}/{place}" for place in places]
+    places = [below(own.path, place) for place in (own.dataset, f"data/{own.dataset}")]
     found = [place for place in places if inside(root, place, "the data root").is_dir()]
     if not found:
         raise InputError(

@@ -11,7 +11,7 @@ from typing import Any
 
 from pjepa.core.roots import inside
 from pjepa.takes.annotations.notes import Note
-from pjepa.takes.annotations.text_files import Row, closest, csv_table
+from pjepa.takes.annotations.text_files import CsvRow, closest, csv_table
 from pjepa.takes.config import DataConfig
 from pjepa.takes.folders import set_folder
 from pjepa.ui.errors import InputError
@@ -46,11 +46,11 @@ def groups_file(config: DataConfig, root: Path) -> Path:
     return next((file for file in files if file.is_file()), files[0])
 
 
-def _rows(path: Path) -> dict[str, Row]:
+def _rows(path: Path) -> dict[str, CsvRow]:
     table = csv_table(path, ("take",), optional=FIELDS, hint="data.groups names it")
     if not set(FIELDS) & set(table.columns):
         raise InputError(f"{path}, line 1: expected one of the columns {', '.join(FIELDS)}")
-    rows: dict[str, Row] = {}
+    rows: dict[str, CsvRow] = {}
     for row in table.rows:
         name = row.cells["take"]
         if not name or not any(row.cells.get(field) for field in FIELDS):
@@ -61,12 +61,12 @@ def _rows(path: Path) -> dict[str, Row]:
     return rows
 
 
-def _row_of(take: dict[str, Any], rows: dict[str, Row]) -> Row | None:
+def _row_of(take: dict[str, Any], rows: dict[str, CsvRow]) -> CsvRow | None:
     """Return the row of the take itself, else of its recording."""
     return rows.get(take["take_id"]) or rows.get(take["recording"])
 
 
-def _regrouped(take: dict[str, Any], rows: dict[str, Row]) -> dict[str, Any]:
+def _regrouped(take: dict[str, Any], rows: dict[str, CsvRow]) -> dict[str, Any]:
     row = _row_of(take, rows)
     if row is None:
         return take

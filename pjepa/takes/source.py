@@ -46,6 +46,17 @@ class Annotation:
     label: int
 
 
+@dataclass
+class FoundTakes:
+    """What is collected while reading takes one by one."""
+
+    videos: list[VideoRow] = field(default_factory=list)
+    takes: list[dict[str, Any]] = field(default_factory=list)
+    segments: list[Annotation] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class Source:
     """Takes, their videos or features, and what is annotated in them."""

@@ -13,7 +13,8 @@ Overlap = Literal["duplicate", "clip", "fail"]
 
 
 class TokensConfig(Placed):
-    """`fps` is tokens per second for every pooler (paper Sec. 4: 4 fps).
+    """Settings of the token stream; `fps` is tokens per second for every pooler (paper Sec. 4: 4
+    fps).
 
     Unlike the paper, whose takes are their annotated segments and nothing else, time outside them
     is kept as context that nothing scores: to drop it, annotations are needed at test time too.

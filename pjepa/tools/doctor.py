@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pjepa.tools import paths
-from pjepa.ui.errors import InputError
+from pjepa.ui.errors import InputError, first_line
 
 Status = Literal["ok", "missing", "broken"]
 
@@ -31,7 +31,7 @@ NEEDED = ("torch", "torchvision", "timm", "av", "pyarrow", "safetensors", "huggi
 OPTIONAL = {
     "decord": "PyAV reads the videos instead",
     "ray": "for machine.executor: ray, install pjepa[ray]",
-    "ruptures": "for pjepa.segments: found, install pjepa[segments]",
+    "ruptures": "for pjepa.segments: ruptures, install pjepa[segments]",
 }
 CODECS = {"h264": ("libx264", "mp4"), "vp9": ("libvpx-vp9", "webm"), "av1": ("libsvtav1", "mp4")}
 FILM_FRAMES, FILM_SIDE, FILM_FPS = 12, 96, 12
@@ -39,7 +39,7 @@ TIGHT_GB = 20.0  # an hour of ViT-g features with every patch is 23 GB
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One line: what was tried, how it went, what to do."""
 
     state: Status
@@ -50,38 +50,38 @@ class Finding:
         return f"{self.state:8}{self.what}" + (f": {self.detail}" if self.detail else "")
 
 
-def findings() -> Iterator[Finding]:
+def findings() -> Iterator[CheckResult]:
     """Yield the findings of every check; one that crashes is a finding too."""
-    groups: list[Callable[[], Iterator[Finding]]] = [
+    groups: list[Callable[[], Iterator[CheckResult]]] = [
         installation, namesakes, codecs, devices, project, folders, backbone_weights,
     ]  # fmt: skip
     for group in groups:
         try:
             yield from group()
         except Exception as error:  # a doctor that dies of what it finds is of no use
-            yield Finding("broken", group.__name__, _reason(error))
+            yield CheckResult("broken", group.__name__, first_line(error))
 
 
-def installation() -> Iterator[Finding]:
+def installation() -> Iterator[CheckResult]:
     """Yield findings on Python and every package, imported."""
-    yield Finding("ok", f"python {platform.python_version()}", platform.platform())
+    yield CheckResult("ok", f"python {platform.python_version()}", platform.platform())
     for name in (*NEEDED, *OPTIONAL):
         try:
             import_module(name)
-            yield Finding("ok", f"{name} {_version(name)}")
+            yield CheckResult("ok", f"{name} {_version(name)}")
         except Exception as error:  # a library that is there may still fail to load
             if name in OPTIONAL:
-                yield Finding("missing", name, f"{_reason(error)}; {OPTIONAL[name]}")
+                yield CheckResult("missing", name, f"{first_line(error)}; {OPTIONAL[name]}")
             else:
                 hint = "pip install -c constraints.txt -e ."
-                yield Finding("broken", name, f"{_reason(error)}; run `{hint}`")
+                yield CheckResult("broken", name, f"{first_line(error)}; run `{hint}`")
 
 
 AUTHORS = "https://github.com/FelTris/pjepa"
 AUTHORS_FILES = ("pjepa/checkpoints", "pjepa/checkpoints.py", "pjepa/inference/encoder.py")
 
 
-def namesakes() -> Iterator[Finding]:
+def namesakes() -> Iterator[CheckResult]:
     """Yield a finding if the authors' release, of the same import name, is installed too."""
     here = Path(__file__).resolve().parents[1]
     hint = "use a virtual environment for each"
@@ -89,7 +89,7 @@ def namesakes() -> Iterator[Finding]:
         folder = place / "pjepa"
         if folder.resolve() != here and any((place / name).exists() for name in AUTHORS_FILES):
             detail = f"{folder} is the authors' release ({AUTHORS}); {hint}"
-            yield Finding("broken", "another package called pjepa", detail)
+            yield CheckResult("broken", "another package called pjepa", detail)
 
 
 def _version(name: str) -> str:
@@ -99,7 +99,7 @@ def _version(name: str) -> str:
         return "(no version)"
 
 
-def codecs() -> Iterator[Finding]:
+def codecs() -> Iterator[CheckResult]:
     """Yield findings on a tiny film per codec, read by each reader; h264 by PyAV is needed."""
     os.environ.setdefault("SVT_LOG", "0")  # the AV1 encoder writes to stderr otherwise
     with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +108,7 @@ def codecs() -> Iterator[Finding]:
             try:
                 write_film(path, encoder)
             except Exception as error:  # this build of FFmpeg may have no such encoder
-                yield Finding("missing", f"{codec} encoder", f"{_reason(error)}; not tried")
+                yield CheckResult("missing", f"{codec} encoder", f"{first_line(error)}; not tried")
                 continue
             for reader in ("pyav", "decord"):
                 yield _read_back(path, codec, reader)
@@ -130,7 +130,7 @@ def write_film(path: Path, encoder: str) -> None:
         container.mux(stream.encode(None))
 
 
-def _read_back(path: Path, codec: str, reader: str) -> Finding:
+def _read_back(path: Path, codec: str, reader: str) -> CheckResult:
     from pjepa.video.decord_reader import decord_fault
     from pjepa.video.index import frame_index
     from pjepa.video.reader import open_video
@@ -138,56 +138,56 @@ def _read_back(path: Path, codec: str, reader: str) -> Finding:
     what, needed = f"{codec} through {reader}", (codec, reader) == ("h264", "pyav")
     try:
         if reader == "decord" and (fault := decord_fault(path, frame_index(path))) is not None:
-            return Finding("missing", what, f"{fault}; PyAV reads such files instead")
+            return CheckResult("missing", what, f"{fault}; PyAV reads such files instead")
         with open_video(path, reader) as video:  # type: ignore[arg-type]
             frames = video.frames((np.arange(FILM_FRAMES) + 0.5) / FILM_FPS)
         shown = frames.mean(axis=(1, 2, 3))
         error = float(np.abs(shown - 20 * np.arange(FILM_FRAMES)).max())
         if error < 8:
-            return Finding("ok", what, f"{FILM_FRAMES} frames")
+            return CheckResult("ok", what, f"{FILM_FRAMES} frames")
         reason = f"frames are {error:.0f} levels off"
     except Exception as error:  # decoders raise many kinds
-        reason = _reason(error) if needed else "cannot be decoded"
+        reason = first_line(error) if needed else "cannot be decoded"
     hint = "reinstall av" if needed else "such videos cannot be read"
-    return Finding("broken" if needed else "missing", what, f"{reason}; {hint}")
+    return CheckResult("broken" if needed else "missing", what, f"{reason}; {hint}")
 
 
-def devices() -> Iterator[Finding]:
+def devices() -> Iterator[CheckResult]:
     """Yield findings on processors, GPUs, bf16 and a compiler for torch.compile."""
     import torch
 
     from pjepa.ui.device import can_compile
 
-    yield Finding("ok", "cpu", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()}")
+    yield CheckResult("ok", "cpu", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()}")
     if not torch.cuda.is_available():
         reason = "torch has CUDA, no usable GPU" if torch.version.cuda else "torch without CUDA"
-        yield Finding("missing", "cuda", f"{reason}; everything runs on the CPU, slowly")
+        yield CheckResult("missing", "cuda", f"{reason}; everything runs on the CPU, slowly")
     for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         memory = torch.cuda.get_device_properties(index).total_memory / 1e9
         detail = f"{torch.cuda.get_device_name(index)}, {memory:.0f} GB"
         torch.ones(8, 8, device=f"cuda:{index}").sum().item()
         bf16 = torch.cuda.is_bf16_supported()
-        yield Finding("ok", f"cuda:{index}", f"{detail}, bf16 {'yes' if bf16 else 'no'}")
+        yield CheckResult("ok", f"cuda:{index}", f"{detail}, bf16 {'yes' if bf16 else 'no'}")
     for name in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         if can_compile(torch.device(name)):
-            yield Finding("ok", f"torch.compile on {name}")
+            yield CheckResult("ok", f"torch.compile on {name}")
         else:
             hint = "leave patches.compile and pjepa.compile false"
-            yield Finding("missing", f"torch.compile on {name}", f"no compiler; {hint}")
+            yield CheckResult("missing", f"torch.compile on {name}", f"no compiler; {hint}")
 
 
-def project() -> Iterator[Finding]:
+def project() -> Iterator[CheckResult]:
     """Yield findings on params.yaml, git and DVC of the working folder."""
     from pjepa.tools.params import check_params
 
     if not paths.PARAMS.is_file():
-        yield Finding("missing", str(paths.PARAMS), "run inside the project for the pipeline")
+        yield CheckResult("missing", str(paths.PARAMS), "run inside the project for the pipeline")
         return
     try:
         check_params()
-        yield Finding("ok", str(paths.PARAMS))
+        yield CheckResult("ok", str(paths.PARAMS))
     except InputError as error:
-        yield Finding("broken", str(paths.PARAMS), str(error).removeprefix(f"{paths.PARAMS}: "))
+        yield CheckResult("broken", str(paths.PARAMS), str(error).removeprefix(f"{paths.PARAMS}: "))
     yield from _listed_data()
     for tool, command, hint in (
         ("git", ["git", "rev-parse", "--short", "HEAD"], "git init, git commit"),
@@ -195,12 +195,12 @@ def project() -> Iterator[Finding]:
     ):
         done = _output(command)
         if done is None:
-            yield Finding("broken", tool, f"this folder is not set up; run make, or {hint}")
+            yield CheckResult("broken", tool, f"this folder is not set up; run make, or {hint}")
         else:
-            yield Finding("ok", tool, f"at {done}" if tool == "git" else "initialised")
+            yield CheckResult("ok", tool, f"at {done}" if tool == "git" else "initialised")
 
 
-def _listed_data() -> Iterator[Finding]:
+def _listed_data() -> Iterator[CheckResult]:
     """Yield a finding on whether the list of the source's files matches the disk."""
     from pjepa.core.roots import data_root
     from pjepa.core.section import read_section
@@ -212,7 +212,7 @@ def _listed_data() -> Iterator[Finding]:
     except InputError:
         return  # `project` has said so
     if stale := stale_list(config, data_root(), paths.source_list(config.source)):
-        yield Finding("broken", "list of data", f"{stale}, then `dvc repro`")
+        yield CheckResult("broken", "list of data", f"{stale}, then `dvc repro`")
 
 
 def _output(command: list[str]) -> str | None:
@@ -224,7 +224,7 @@ def _output(command: list[str]) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def folders() -> Iterator[Finding]:
+def folders() -> Iterator[CheckResult]:
     """Yield findings on cache, data root and work folder: writable, and the room left."""
     from pjepa.core.resume import work_root
     from pjepa.core.roots import DATA_ROOT, data_root
@@ -233,28 +233,30 @@ def folders() -> Iterator[Finding]:
     yield _folder("cache", cache_root(), f"set {CACHE} to a folder you may write")
     if not data_root().is_dir():
         detail = f"{data_root()} is no folder; set {DATA_ROOT} or local.yaml"
-        yield Finding("broken", "data root", detail)
+        yield CheckResult("broken", "data root", detail)
     else:
-        yield Finding("ok", "data root", str(data_root()))
+        yield CheckResult("ok", "data root", str(data_root()))
     if paths.PARAMS.is_file():
         yield _folder("work folder", work_root(), "the project's disk must be writable")
 
 
-def _folder(what: str, folder: Path, hint: str) -> Finding:
+def _folder(what: str, folder: Path, hint: str) -> CheckResult:
     present = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     try:
         with tempfile.TemporaryFile(dir=present):
             pass
     except OSError as error:
-        return Finding("broken", what, f"{folder}: {_reason(error)}; {hint}")
+        return CheckResult("broken", what, f"{folder}: {first_line(error)}; {hint}")
     free = shutil.disk_usage(present).free / 1e9
     detail = f"{folder}, {free:.0f} GB free"
     if free < TIGHT_GB:
-        return Finding("missing", f"room in {what}", f"{detail}; features of many hours need more")
-    return Finding("ok", what, detail)
+        return CheckResult(
+            "missing", f"room in {what}", f"{detail}; features of many hours need more"
+        )
+    return CheckResult("ok", what, detail)
 
 
-def backbone_weights() -> Iterator[Finding]:
+def backbone_weights() -> Iterator[CheckResult]:
     """Yield findings on the weights that params.yaml asks for."""
     if not paths.PARAMS.is_file():
         return
@@ -269,11 +271,6 @@ def backbone_weights() -> Iterator[Finding]:
     what = f"weights of {config.backbone}"
     try:
         facts = backbone_facts(config)
-        yield Finding("ok", what, facts.weights_id)
+        yield CheckResult("ok", what, facts.weights_id)
     except InputError as error:
-        yield Finding("missing", what, str(error))
-
-
-def _reason(error: BaseException) -> str:
-    first = (str(error).strip().splitlines() or [""])[0]
-    return first or type(error).__name__
+        yield CheckResult("missing", what, str(error))

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from pjepa.core.choices import FeatureFormat
 from pjepa.core.digests import remove_sealed
 from pjepa.core.disk import remove_partials
 from pjepa.core.files import atomic_file, read_json, read_object, write_json
@@ -33,10 +34,9 @@ from pjepa.patches.extract import (
 from pjepa.patches.identity import behaviour, video_hashes
 from pjepa.patches.plan import check_disk
 from pjepa.patches.store import (
-    CUTS,
-    REPEATED,
     PatchInfo,
     cuts_of,
+    notes_of,
     read_patches,
     repeated_frames,
     store_key,
@@ -46,11 +46,10 @@ from pjepa.streams.schema import Provenance, StreamInfo
 from pjepa.streams.store import StreamWriter, Take
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
-from pjepa.video.files import VIDEO_SUFFIXES, video_files
+from pjepa.video.files import VIDEO_SUFFIXES, check_name, found_videos
 from pjepa.video.index import header_seconds
 
 WORK = ".pjepa"  # what is not finished, inside the output folder
-Format = Literal["npy", "npy-dt", "safetensors", "parquet"]
 ENDINGS = {"npy": ".npy", "npy-dt": ".npy", "safetensors": ".safetensors", "parquet": ".parquet"}
 # patches [T, cells, width] and the steps that begin a new recording -> [T, ...]
 Pooling = Callable[[NDArray[np.float16], Sequence[int]], NDArray[np.float32]]
@@ -69,7 +68,7 @@ class Output:
     """What is written for a video: how patches become tokens, in which format, at which depth."""
 
     folder: Path
-    format: Format
+    format: FeatureFormat
     pooling: Pooling
     pooled_by: str  # says the pooling in the sidecar, and tells settings apart
     dtype: str = "float32"
@@ -85,7 +84,7 @@ def own_videos(inputs: list[Path]) -> list[OwnVideo]:
     found = []
     for given in inputs:
         if given.is_dir():
-            inside = [Path(name) for name in video_files(given)]
+            inside = [Path(name) for name in found_videos(given)]
             if not inside:
                 raise InputError(f"{given}: no videos in this folder ({', '.join(VIDEO_SUFFIXES)})")
             found += [(given / place, place) for place in inside]
@@ -119,7 +118,7 @@ def extract_own(
     work = output.folder / WORK
     work.mkdir(parents=True, exist_ok=True)
     remove_partials(work)
-    absent = {v.name: f"{v.path}: no such video" for v in videos if not v.path.is_file()}
+    absent = {video.name: fault for video in videos if (fault := _fault(video.path))}
     jobs = {job.take_id: job for job in _jobs(videos, absent, config, facts, work)}
     repeats = config.on_error == "repeat"
     waiting = {name: job for name, job in jobs.items() if not _is_done(job, output, repeats)}
@@ -138,6 +137,15 @@ def extract_own(
     failed = encode_missing(jobs_left, config, facts, execute, finish, "extract: video")
     reasons = {name: failed[job.target] for name, job in waiting.items() if job.target in failed}
     return {**absent, **reasons}
+
+
+def _fault(video: Path) -> str:
+    """Return why a video cannot be encoded, as far as its name tells."""
+    try:
+        check_name(video)
+    except InputError as error:
+        return str(error)
+    return "" if video.is_file() else f"{video}: no such video"
 
 
 def _jobs(
@@ -185,7 +193,7 @@ def _refuse_foreign(file: Path) -> None:
         own = False
     if not own or (file.exists() and not sidecar.exists()):
         wrong = file if own else sidecar
-        raise InputError(f"{wrong}: is there and was not made by extract; choose another --out")
+        raise InputError(f"{wrong}: exists and was not made by extract; choose another --out")
 
 
 def _is_done(job: Job, output: Output, repeats: bool) -> bool:
@@ -209,11 +217,10 @@ def write_features(job: Job, info: PatchInfo, output: Output) -> None:
     file = output_file(job.take_id, output)
     times = token_times(len(tokens), token_facts(info, output).fps)
     with atomic_file(file) as partial:
-        _write(partial, tokens, times, info, job.take_id, output)
+        _write(partial, _as_take(job.take_id, tokens, times), token_facts(info, output), output)
     write_json(file.with_name(f"{file.name}.json"), sidecar(job, info, tokens, times, output))
-    remove_sealed(job.target)
-    for note in (REPEATED, CUTS):
-        job.target.with_suffix(f".{note}").unlink(missing_ok=True)
+    for file in (*notes_of(job.target), job.target):
+        remove_sealed(file)
 
 
 def token_facts(info: PatchInfo, output: Output) -> StreamInfo:
@@ -254,36 +261,22 @@ def sidecar(
     }
 
 
-def _laid_out(tokens: NDArray[Any], form: Format) -> NDArray[Any]:
+def _laid_out(tokens: NDArray[Any], form: FeatureFormat) -> NDArray[Any]:
     return np.moveaxis(tokens, 0, -1) if form == "npy-dt" else tokens
 
 
-def _write(
-    file: Path,
-    tokens: NDArray[Any],
-    times: NDArray[np.float64],
-    info: PatchInfo,
-    name: str,
-    output: Output,
-) -> None:
+def _as_take(name: str, tokens: NDArray[Any], times: NDArray[np.float64]) -> Take:
+    none, count = np.full(len(tokens), -1, np.int32), len(tokens)
+    return Take(name, tokens, times, none, np.arange(count, dtype=np.int32))
+
+
+def _write(file: Path, take: Take, facts: StreamInfo, output: Output) -> None:
+    """Write the tokens; a Parquet file is a stream for `pjepa.read_stream`, polars and duckdb."""
     if output.format in ("npy", "npy-dt"):
         with file.open("wb") as out:
-            np.save(out, np.ascontiguousarray(_laid_out(tokens, output.format)))
+            np.save(out, np.ascontiguousarray(_laid_out(take.features, output.format)))
     elif output.format == "safetensors":
-        save_file({"features": np.ascontiguousarray(tokens), "time_s": times}, file)
+        save_file({"features": np.ascontiguousarray(take.features), "time_s": take.times}, file)
     else:
-        _write_parquet(file, tokens, times, info, name, output)
-
-
-def _write_parquet(
-    file: Path,
-    tokens: NDArray[Any],
-    times: NDArray[np.float64],
-    info: PatchInfo,
-    name: str,
-    output: Output,
-) -> None:
-    """Write a token stream of one take for `pjepa.read_stream`, polars and duckdb."""
-    none = np.full(len(tokens), -1, np.int32)
-    with StreamWriter(file, token_facts(info, output), output.dtype) as writer:
-        writer.write(Take(name, tokens, times, none, np.arange(len(tokens), dtype=np.int32)))
+        with StreamWriter(file, facts, output.dtype) as writer:
+            writer.write(take)

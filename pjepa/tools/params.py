@@ -42,7 +42,7 @@ ProbeSections = _probe_sections()
 
 
 class Params(Section):
-    """Mirrors params.yaml; the defaults are the paper's."""
+    """All sections of params.yaml; the defaults are the paper's."""
 
     tuned: ClassVar[tuple[str, ...]] = ("threads",)
 

@@ -130,7 +130,7 @@ def _yaml_text(value: Mapping[str, Any]) -> str:
 
 
 class _ParamsRepresenter(RoundTripRepresenter):
-    """Writes small floats as people write learning rates; YAML 1.1 and 1.2 read them alike."""
+    """YAML with small floats as people write learning rates, read alike by YAML 1.1 and 1.2."""
 
     def represent_float(self, data: float) -> ScalarNode:
         if data == 0 or abs(data) >= SMALL:

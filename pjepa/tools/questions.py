@@ -56,7 +56,7 @@ class Answers:
 
 
 def answer_questions() -> Answers:
-    """Cut the takes, fit the answers and score them; writes the tables and the fitted heads."""
+    """Cut the takes, fit the answers and score them; write the tables and the fitted heads."""
     features = read_section(FeaturesConfig, "features")
     encoder = ProcedureEncoder.from_pretrained(paths.ENCODER, features.device)
     untrained = random_encoder(encoder.config, encoder, features.random_seed)

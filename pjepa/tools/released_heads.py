@@ -6,12 +6,12 @@ unpickled.
 """
 
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from pjepa.core.files import read_torch
 from pjepa.probes.base.temporal import Task, TrainedProbe
 from pjepa.probes.foreground.config import ForegroundConfig
 from pjepa.probes.foreground.kind import TRAINED_KIND
@@ -27,7 +27,7 @@ def released_head(path: Path, background: int = 0) -> LinearProbe | TrainedProbe
 
     Features are used as they are: the release neither centres nor scales them.
     """
-    bundle = _read(path)
+    bundle = read_torch(path)
     state = bundle.get("model_state_dict", bundle)
     details = {"fit": "released", "file": path.name}
     details |= {name: bundle[name] for name in TOLD if name in bundle}
@@ -63,14 +63,3 @@ def _affine(path: Path, state: dict[str, Tensor], name: str) -> tuple[Tensor, Te
     if weight is None or bias is None or weight.ndim != 2 or bias.shape != weight.shape[:1]:
         raise InputError(f"{path}: {name} has no weight [C, D] with a bias [C]")
     return weight.float(), bias.float()
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = torch.load(path, weights_only=True, map_location="cpu")
-    except (OSError, RuntimeError, UnpicklingError, EOFError, ValueError, KeyError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{path}: not a torch file that loads safely ({reason})") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{path}: not a released head: holds a {type(found).__name__}")
-    return found

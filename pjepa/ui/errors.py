@@ -1,4 +1,4 @@
-"""The exception whose message is shown to users."""
+"""The exception whose message is shown to users, and what others say in one line."""
 
 import os
 import traceback
@@ -22,3 +22,8 @@ def show_traceback() -> None:
     """Print the traceback of the current error if requested (`-v`)."""
     if os.environ.get(VERBOSE):
         traceback.print_exc()
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its type where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 QUIET = "PJEPA_QUIET"  # set: no progress and no notes; workers inherit it
 PLAIN_SECONDS = 10.0  # between two plain lines, so that queue logs stay readable
 BAR_SECONDS = 0.2  # between two notes of a live bar
-Note = str | Callable[[], str]  # a callable is evaluated only when it is shown
+MeterNote = str | Callable[[], str]  # a callable is evaluated only when it is shown
 
 
 def say(message: str) -> None:
@@ -40,7 +40,7 @@ class Meter:
     def __init__(self, what: str, total: int, unit: str = "step", quiet: bool = False) -> None:
         self.what, self.total, self.unit, self.quiet = what, total, unit, quiet
         self.done, self.resumed = 0, 0
-        self.note: Note = ""
+        self.note: MeterNote = ""
         self.started = self.spoken = time.monotonic()
         self.bar: Progress | None = None
 
@@ -59,7 +59,7 @@ class Meter:
             self.bar.add_task(self.what, total=self.total, note="")
         return self
 
-    def advance(self, count: int = 1, note: Note = "", resumed: bool = False) -> None:
+    def advance(self, count: int = 1, note: MeterNote = "", resumed: bool = False) -> None:
         """Count finished work; `note` is shown beside it (a loss, a take).
 
         Work done by an earlier run (`resumed`) counts as done but not towards the pace.

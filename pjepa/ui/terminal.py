@@ -11,14 +11,14 @@ from rich.table import Table
 
 from pjepa.ui.plain import plain_text
 
-Row = Sequence[str]
+TableRow = Sequence[str]
 
 
-def _plain(row: Row) -> list[str]:
+def _plain(row: TableRow) -> list[str]:
     return [plain_text(cell) for cell in row]  # names come from data
 
 
-def print_table(title: str, header: Row, rows: Sequence[Row]) -> None:
+def print_table(title: str, header: TableRow, rows: Sequence[TableRow]) -> None:
     """Print one table; the first column is text, the others are numbers."""
     header, rows = _plain(header), [_plain(row) for row in rows]
     if not sys.stdout.isatty():
@@ -32,7 +32,7 @@ def print_table(title: str, header: Row, rows: Sequence[Row]) -> None:
     Console().print(table)
 
 
-def plain_table(title: str, header: Row, rows: Sequence[Row]) -> str:
+def plain_table(title: str, header: TableRow, rows: Sequence[TableRow]) -> str:
     """Return the same table as lines of text."""
     lines = [header, *rows]
     widths = [max(len(line[index]) for line in lines) for index in range(len(header))]

@@ -60,7 +60,7 @@ class Lane:
         self.stream = None if plain else self.module.Stream(device)
 
     def made(self, items: Iterable[Item]) -> Iterator[Handed[Item]]:
-        """Make the items in this lane, one by one; for the other thread."""
+        """Yield the items, made one by one in this lane; to be run on the other thread."""
         left = iter(items)
         while True:
             with self._entered():

@@ -22,11 +22,11 @@ HELD = 16  # B-frames in a row; no encoder puts more between two frames that the
 
 
 class AstrayError(Exception):
-    """What comes out of the file is not what the index says, or not as it was encoded."""
+    """The error when decoded frames are not what the index says, or not as they were encoded."""
 
 
 class Decoder:
-    """One thread, few steps of Python per frame: the encoder shares the interpreter.
+    """Frames by number, with few steps of Python for each: the encoder shares the interpreter.
 
     `hurries`: begins at key frames and leaves out what nobody asked for and no frame refers to.
     `tolerant`: continues after damage, for callers that know which frames not to ask for.

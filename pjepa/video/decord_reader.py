@@ -6,7 +6,6 @@ returns. So it is used only where all of that can be known before.
 
 import importlib.util
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,12 +77,7 @@ class DecordReader:
     def __enter__(self) -> "DecordReader":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def frames(self, times_s: Times) -> NDArray[np.uint8]:

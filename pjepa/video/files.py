@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,7 +29,22 @@ class Measured:
     jumps: tuple[Jump, ...] = ()
 
 
+def check_name(path: Path) -> None:
+    """Raise for a name that no table can hold: archives made elsewhere hold other encodings."""
+    shown = os.fsencode(path).decode(errors="backslashreplace")
+    if shown != str(path):
+        raise InputError(f"{shown}: the name is not UTF-8 text; rename the video")
+
+
 def video_files(folder: Path) -> list[str]:
+    """Return what `found_videos` does; raise for a name that no table can hold."""
+    names = found_videos(folder)
+    for name in names:
+        check_name(folder / name)
+    return names
+
+
+def found_videos(folder: Path) -> list[str]:
     """Return the names of the videos below a folder, relative to it, sorted; none hidden."""
     names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     return sorted(

@@ -1,7 +1,6 @@
 """Frames through PyAV: quickly where the file is as it says, else from its start on."""
 
 from pathlib import Path
-from types import TracebackType
 
 import av
 import numpy as np
@@ -34,12 +33,7 @@ class PyavReader:
     def __enter__(self) -> "PyavReader":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property

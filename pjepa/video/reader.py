@@ -5,16 +5,14 @@ PyAV reads everything and is the faster one; decord reads what it is known to re
 """
 
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Protocol
+from typing import Protocol
 
+from pjepa.core.choices import ReaderName
 from pjepa.ui.errors import InputError
 from pjepa.video.decord_reader import DecordReader, decord_fault
 from pjepa.video.index import MAX_GAP_S, FrameIndex, Times, VideoInfo, frame_index
 from pjepa.video.pyav_reader import PyavReader
 from pjepa.video.upright import Frames
-
-ReaderName = Literal["auto", "decord", "pyav"]
 
 
 class Reader(Protocol):
@@ -38,12 +36,7 @@ class Reader(Protocol):
 
     def __enter__(self) -> "Reader": ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
 
 def open_video(

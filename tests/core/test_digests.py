@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
+from dvc.repo import Repo
 
-from pjepa.core.digests import damaged_files, intact, newest_intact, seal, sealed_file
+from pjepa.core.digests import (
+    damaged_files,
+    intact,
+    newest_intact,
+    put_aside,
+    seal,
+    seal_of,
+    sealed_file,
+)
 from tests.core.flip import flip
 
 
@@ -56,3 +66,34 @@ def test_a_file_from_before_hashes_is_taken_as_it_is(tmp_path: Path) -> None:
     assert intact(path)
     flip(path)
     assert not intact(path)
+
+
+def test_an_emptied_hash_is_damage_too(tmp_path: Path) -> None:
+    path = tmp_path / "state.pt"
+    write(path, "features")
+    seal_of(path).write_text("")
+    assert not intact(path)
+
+
+def test_dvc_does_not_bring_back_what_was_put_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    repo = Repo.init(".", no_scm=True)
+    repo.cache.local.cache_types = ["hardlink"]
+    store, out = Path("store"), Path("out/take")
+    out.parent.mkdir()
+    for damaged in (True, False):
+        write(store, "features")
+        os.link(store, out)
+        repo.add("out")
+        assert out.samefile(store)
+        if damaged:  # by the disk: one inode, mode and time as they were
+            before = store.stat()
+            flip(store)
+            store.chmod(before.st_mode)
+            os.utime(store, ns=(before.st_atime_ns, before.st_mtime_ns))
+            assert not intact(store)
+            put_aside(store, "is damaged")
+            out.unlink()
+    assert out.read_text() == "features"

@@ -83,7 +83,7 @@ def test_a_full_disk_names_the_folder_and_what_is_needed(tmp_path: Path) -> None
             partial.write_text("begun")
             Path("/dev/full").write_text("x" * 100_000)
 
-    with pytest.raises(InputError, match=r"out: the disk is full \(.* GB free\): a\.bin needs"):
+    with pytest.raises(InputError, match=r"out: the disk is full \(.* MB free\): a\.bin needs"):
         write()
     assert list((tmp_path / "out").iterdir()) == []
 

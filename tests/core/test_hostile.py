@@ -25,6 +25,10 @@ from pjepa.curve.file import read_curve
 from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.nn.state import load_state
 from pjepa.patches.store import read_patches
+from pjepa.pooler.models import load_pooler
+from pjepa.probes.base.registry import load_probe
+from pjepa.report.numbers.predictions import read_predictions
+from pjepa.report.numbers.results import read_cell
 from pjepa.streams.store import StreamReader, read_labels
 from pjepa.takes.config import DataConfig
 from pjepa.takes.sources.scan import check_scan
@@ -50,6 +54,9 @@ JSON_READERS: dict[str, Reader] = {
     "curve.json": read_curve,
     "demo.json": lambda path: check_scan(DataConfig(source="demo"), path.parent, path),
     "config.json": lambda path: ProcedureEncoder.from_pretrained(path.parent),
+    "details.json": lambda path: read_cell("linear", "raw", path.parent),
+    "linear/config.json": lambda path: load_probe(path.parent),
+    "pooler/config.json": lambda path: load_pooler(path.parent),
 }
 YAML_READERS: dict[str, Reader] = {
     "params.yaml": read_params,
@@ -82,6 +89,7 @@ TABLE_READERS: dict[str, Reader] = {
     "takes.parquet": read_takes,
     "segments.parquet": read_segments,
     "stream.parquet": StreamReader,
+    "predictions.parquet": lambda path: read_predictions(path.parent),
 }
 TENSORS: dict[str, bytes] = {
     "is empty": b"",
@@ -123,12 +131,13 @@ def test_it_is_one_line_that_names_the_file(
 
         (tmp_path / "config.json").write_text(EncoderConfig(d_in=4).model_dump_json())
     path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
     with pytest.raises(InputError) as caught:
         read(path)
     said = str(caught.value)
     assert "\n" not in said
-    assert name in said
+    assert path.name in said
     assert len(said) < 600
 
 

@@ -1,8 +1,6 @@
 """What can be checked of the CUDA way without a GPU: its mask, and its output in the forward."""
 
-import importlib.util
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,12 +11,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from pjepa.encoder.attention import flex
 from pjepa.encoder.attention.layout import layout_of_segments
 from pjepa.encoder.attention.plan import attention_plan
-
-_spec = importlib.util.spec_from_file_location(
-    "slow", Path(__file__).with_name("slow_attention.py")
-)
-slow = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(slow)
+from tests.encoder import slow_attention as slow
 
 MODES = ("clip_causal", "block_causal", "token_causal", "bidirectional")
 takes = st.lists(st.lists(st.integers(1, 150), min_size=1, max_size=6), min_size=1, max_size=4)
@@ -30,7 +23,7 @@ def packed(draw):
     layout = layout_of_segments(draw(takes))
     share = draw(st.sampled_from((0.0, 0.02, 0.3, 1.0)))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 99)))
-    part = layout.subset(torch.rand(len(layout.index), generator=generator) < share)
+    part = slow.subset(layout, torch.rand(len(layout.index), generator=generator) < share)
     return part, part.block(draw(st.sampled_from(MODES)), 40)
 
 

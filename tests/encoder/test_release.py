@@ -195,7 +195,7 @@ def test_an_impossible_architecture_is_one_line(tmp_path, field, value, message)
 
 def test_other_files_are_refused(tmp_path):
     assert "no released encoder" in refused(FILES / "head_bare_fc.pt")
-    assert "no released encoder" in refused(saved(tmp_path, [1, 2]))
+    assert "holds a list, expected a dict" in refused(saved(tmp_path, [1, 2]))
     assert "no released encoder" in refused(saved(tmp_path, {"model_state_dict": torch.zeros(2)}))
     (tmp_path / "text.pt").write_text("not a checkpoint")
     assert "not a torch file" in refused(tmp_path / "text.pt")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pjepa.encoder.attention.layout import layout_of_segments
-from pjepa.encoder.attention.plan import Plan
+from pjepa.encoder.attention.plan import AttentionPlan
 from pjepa.encoder.config import EncoderConfig
 from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.encoder.segments.found import FoundConfig, FoundParameters
@@ -124,7 +124,7 @@ def limited(monkeypatch, horizon):
         allowed = (block[None, :] <= block[:, None]) & (key >= first[:, None] - horizon)
         return masked_attention(q, k, v, allowed)
 
-    monkeypatch.setattr(Plan, "attend", attend)
+    monkeypatch.setattr(AttentionPlan, "attend", attend)
 
 
 @pytest.mark.slow

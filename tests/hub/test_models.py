@@ -92,7 +92,7 @@ def test_broken_folders_are_named(tmp_path):
         ProcedureEncoder.from_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(written))
     (tmp_path / "model.safetensors").write_bytes(b"\x00" * 40)
-    with pytest.raises(InputError, match="no safetensors file"):
+    with pytest.raises(InputError, match="not a safetensors file"):
         ProcedureEncoder.from_pretrained(tmp_path)
 
 

@@ -12,7 +12,7 @@ from pjepa.forecast.heads import HEADS, NeighbourHeads
 from pjepa.live.models import load_models
 from pjepa.live.predict import predict_videos
 from pjepa.live.session import Options, Session
-from pjepa.live.view import Shown, View, outlook_line
+from pjepa.live.view import LiveNumbers, LiveView, outlook_line
 from pjepa.probes.linear.probe import LinearProbe
 from pjepa.questions.answers import Ridge
 from pjepa.questions.outlook import ABOUT, NEXT, PROGRESS, encoder_id
@@ -103,5 +103,5 @@ def test_the_outlook_in_words():
     assert outlook_line(told) == "next pour it 0.61, 40% done, surprise 0.12"
     assert outlook_line({"surprise": 0.5}) == "surprise 0.50"
     assert outlook_line({}) == ""
-    shown = [str(part) for part in View().drawn(Shown(outlook=told)).renderables]
+    shown = [str(part) for part in LiveView().drawn(LiveNumbers(outlook=told)).renderables]
     assert "next pour it 0.61, 40% done, surprise 0.12" in shown

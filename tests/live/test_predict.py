@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 import xml.etree.ElementTree as ET
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from pjepa.live.formats import (
     Labelled,
-    Step,
+    PredictedStep,
     eaf_text,
     labelstudio_config,
     labelstudio_text,
@@ -32,7 +33,10 @@ from pjepa.video.index import frame_index
 from tests.live.world import CLASSES, FPS, WIDTH, make_project, make_video
 from tests.video.films import write_film
 
-STEPS = [Step(0.0, 1.25, CLASSES.names[1], 0.5), Step(1.25, 3723.504, CLASSES.names[2], 0.9)]
+STEPS = [
+    PredictedStep(0.0, 1.25, CLASSES.names[1], 0.5),
+    PredictedStep(1.25, 3723.504, CLASSES.names[2], 0.9),
+]
 FOUND = Labelled("a b.mp4", 12.0, STEPS)
 
 
@@ -180,7 +184,7 @@ def test_the_model_version_tells_probes_and_weights_apart(predicted):
 
 def test_control_characters_leave_files_readable():
     label = "cut\x00\x1b[31m\u0085 \ud800it\n"
-    found = Labelled("a.mp4", 10.0, [Step(0.0, 1.0, label, 0.5)])
+    found = Labelled("a.mp4", 10.0, [PredictedStep(0.0, 1.0, label, 0.5)])
     assert ET.fromstring(eaf_text(found)).find(".//ANNOTATION_VALUE").text == "cut [31m   it"
     assert "cut [31m it" in vtt_text(found)
     assert json.loads(labelstudio_text(found).encode())
@@ -265,15 +269,19 @@ def test_a_folder_goes_on_past_bad_videos_and_where_it_stopped(predicted, tmp_pa
     predict = Runner(predicted[0], tmp_path / "films")
     bad = predict.films / "day 1/bad.mp4"
     bad.write_text("no video")
+    other_encoding = predict.films / os.fsdecode(b"caf\xe9.mp4")
+    shutil.copy(predicted[0] / "v/take 1.mp4", other_encoding)
     done = predict(tmp_path / "gone.mp4", "--format", "vtt")
     assert done.exit_code == 1
+    assert r"caf\xe9.mp4: the name is not UTF-8 text; rename the video" in done.output
     assert "bad.mp4: cannot be decoded" in done.output
     assert "gone.mp4: no such video" in done.output
-    assert "predict: 2 videos cannot be read, listed above" in done.output
+    assert "predict: 3 videos cannot be read, listed above" in done.output
     assert {row["video"] for row in predict.rows()} == {"a.mp4", "day 1/b.mp4", "day 1/c.mkv"}
     assert (predict.out / "day 1/c.vtt").exists()
     first = predict.files()
     bad.unlink()
+    other_encoding.unlink()
     shutil.copy(predicted[0] / "v/take 1.mp4", predict.films / "d.mp4")
     again = predict("--format", "vtt")
     assert again.exit_code == 0, again.output

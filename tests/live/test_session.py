@@ -20,7 +20,7 @@ from pjepa.live.models import load_models
 from pjepa.live.pipe import Pipe
 from pjepa.live.predict import predicted
 from pjepa.live.session import Options, Session
-from pjepa.live.view import Shown, View, clock
+from pjepa.live.view import LiveNumbers, LiveView, clock
 from pjepa.ui.errors import InputError
 from pjepa.video.reader import open_video
 from tests.core.flip import flip
@@ -270,7 +270,7 @@ def test_models_that_do_not_fit_are_named(project, tmp_path):
         load_models(wanted(project, cell=weights.parents[1]))
     shutil.copytree(cell, tmp_path / "few/linear-pjepa")
     write_classes(tmp_path / "few/linear-pjepa/model/classes.json", Classes(("a", "b"), None))
-    with pytest.raises(InputError, match="2 names, the probe tells 4 classes apart"):
+    with pytest.raises(InputError, match="2 names, the probe has 4 classes"):
         load_models(wanted(project, cell=tmp_path / "few/linear-pjepa"))
     with pytest.raises(InputError, match="device nosuch"):
         load_models(wanted(project, device="nosuch"))
@@ -300,7 +300,7 @@ def test_long_training_windows_become_short_ones(tmp_path):
 
 
 def test_the_view_shows_labels_as_text():
-    view, shown = View(), Shown(time_s=10.0, current="cut [red]<b>", score=0.5)
+    view, shown = LiveView(), LiveNumbers(time_s=10.0, current="cut [red]<b>", score=0.5)
     console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
     console.print(view.drawn(shown))
     assert "cut [red]<b>" in console.export_text()

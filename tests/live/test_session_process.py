@@ -122,11 +122,11 @@ def test_a_stalled_pipe_is_said_and_complete(project, tmp_path):
 # Once two hops came, the source may not pause for longer than a blink.
 IMPATIENT = """
 import pjepa.live.source as source
-hops_of = source.Source.hops
+hops_of = source.LiveSource.hops
 def impatient(self):
     for number, hop in enumerate(hops_of(self)):
         yield hop
         self.stall_s = 0.2 if number == 1 else self.stall_s
-source.Source.hops = impatient
+source.LiveSource.hops = impatient
 app()
 """

@@ -12,7 +12,7 @@ import torch
 
 from pjepa.core.time_grid import token_count
 from pjepa.live.pipe import CHUNK, PIPE, Pipe
-from pjepa.live.source import Grid, Source
+from pjepa.live.source import LiveSource, StepGrid
 from pjepa.ui.errors import InputError
 from pjepa.video.reader import open_video
 from tests.live.world import make_video, wait_for
@@ -31,7 +31,7 @@ def frames_of(source):
 @pytest.mark.parametrize("suffix", [".mp4", ".ts"])
 def test_equal_to_the_file_reader(tmp_path, fps, seconds, suffix):
     path = make_video(tmp_path / f"x{suffix}", seconds, fps=fps)
-    hops, found = frames_of(Source(str(path), Grid(4.0, 2, 4), as_tensor))
+    hops, found = frames_of(LiveSource(str(path), StepGrid(4.0, 2, 4), as_tensor))
     with open_video(path, "pyav") as reader:
         count = token_count(reader.info.duration_s, 4.0)
         expected = reader.frames(np.arange(2 * count) / 8.0)
@@ -41,15 +41,15 @@ def test_equal_to_the_file_reader(tmp_path, fps, seconds, suffix):
 
 def test_a_file_goes_on_in_the_middle(tmp_path):
     path = make_video(tmp_path / "x.mp4", 4.0)
-    _, whole = frames_of(Source(str(path), Grid(4.0, 2, 4), as_tensor))
-    hops, rest = frames_of(Source(str(path), Grid(4.0, 2, 4), as_tensor, start=8))
+    _, whole = frames_of(LiveSource(str(path), StepGrid(4.0, 2, 4), as_tensor))
+    hops, rest = frames_of(LiveSource(str(path), StepGrid(4.0, 2, 4), as_tensor, start=8))
     np.testing.assert_array_equal(rest, whole[16:])
     assert hops[0].start == 8
 
 
 def test_a_file_waits_for_a_busy_reader(tmp_path):
     path = make_video(tmp_path / "x.mp4", 8.0)
-    source, starts = Source(str(path), Grid(4.0, 2, 1), as_tensor), []
+    source, starts = LiveSource(str(path), StepGrid(4.0, 2, 1), as_tensor), []
     for hop in source.hops():
         if not starts:
             wait_for(source._waiting.full)
@@ -67,7 +67,7 @@ def test_a_live_source_drops_and_counts(tmp_path):
             taken.wait()
         return as_tensor(frames)
 
-    source, starts = Source(str(path), Grid(4.0, 2, 1), prepare, live=True), []
+    source, starts = LiveSource(str(path), StepGrid(4.0, 2, 1), prepare, live=True), []
     for hop in source.hops():
         if not starts:  # the reader is busy until all is decoded: two hops wait, 29 are lost
             taken.set()
@@ -83,7 +83,7 @@ def test_what_came_while_models_were_loading_is_not_dropped(tmp_path):
     with path.open("rb") as file:
         pipe = Pipe(file.fileno())
         wait_for(lambda: pipe._ended)
-        source = Source(PIPE, Grid(4.0, 2, 1), as_tensor, live=True, pipe=pipe)
+        source = LiveSource(PIPE, StepGrid(4.0, 2, 1), as_tensor, live=True, pipe=pipe)
         ready, starts = time.monotonic(), []
         for hop in source.hops():
             assert hop.arrived < ready  # its age counts from when the bytes came
@@ -98,7 +98,7 @@ def test_a_source_that_stalls_is_said(tmp_path):
     end, start = os.pipe()
     pipe, sent = Pipe(end), os.write(start, path.read_bytes())  # and then nothing: it stays open
     wait_for(lambda: pipe._waiting == sent)  # what came before the reader is never dropped
-    source = Source(PIPE, Grid(4.0, 2, 1), as_tensor, True, stall_s=86400, pipe=pipe)
+    source = LiveSource(PIPE, StepGrid(4.0, 2, 1), as_tensor, True, stall_s=86400, pipe=pipe)
     for number, _ in enumerate(source.hops()):
         if number == 4:
             source.stall_s = 0.2
@@ -133,7 +133,9 @@ def test_an_unexpected_error_ends_the_source_and_is_said(tmp_path):
     def broken(frames):
         raise ZeroDivisionError("by zero")
 
-    source = Source(str(make_video(tmp_path / "x.mp4", 1.0)), Grid(4.0, 2, 1), broken, stall_s=1e9)
+    source = LiveSource(
+        str(make_video(tmp_path / "x.mp4", 1.0)), StepGrid(4.0, 2, 1), broken, stall_s=1e9
+    )
     assert list(source.hops()) == []
     assert source.status == "failed: ZeroDivisionError: by zero"
 
@@ -142,13 +144,13 @@ def test_what_is_no_video_is_named(tmp_path):
     text = tmp_path / "x.mp4"
     text.write_text("no video at all")
     with pytest.raises(InputError, match=r"x\.mp4: cannot be decoded"):
-        Source(str(text), Grid(4.0, 2, 1), as_tensor)
+        LiveSource(str(text), StepGrid(4.0, 2, 1), as_tensor)
 
 
 def test_a_file_cut_off_gives_what_it_has_and_ends(tmp_path):
     path = make_video(tmp_path / "x.ts", 4.0, format="mpegts")
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    source = Source(str(path), Grid(4.0, 2, 1), as_tensor)
+    source = LiveSource(str(path), StepGrid(4.0, 2, 1), as_tensor)
     assert 2 <= len(list(source.hops())) < 16
     assert source.status.startswith(("ended", "failed"))
 
@@ -166,7 +168,7 @@ def test_a_jump_ends_a_hop_and_is_said(tmp_path, ahead):
     pipe = Pipe(end)  # reads at once, so that any number of bytes fits
     os.write(start, b"".join(parts))
     os.close(start)
-    hops, found = frames_of(Source(PIPE, Grid(4.0, 2, 4), as_tensor, pipe=pipe))
+    hops, found = frames_of(LiveSource(PIPE, StepGrid(4.0, 2, 4), as_tensor, pipe=pipe))
     with open_video(part) as reader:
         once = reader.frames(np.arange(18) / 8.0)
     np.testing.assert_array_equal(found, np.concatenate([once, once]))
@@ -182,7 +184,7 @@ def test_a_packet_that_cannot_be_decoded_does_not_end_a_pipe(tmp_path):
     content = path.read_bytes()
     path.write_bytes(content.replace(broken[8:], bytes(len(broken) - 8)))
     with path.open("rb") as file:
-        source = Source(PIPE, Grid(4.0, 2, 1), as_tensor, pipe=Pipe(file.fileno()))
+        source = LiveSource(PIPE, StepGrid(4.0, 2, 1), as_tensor, pipe=Pipe(file.fileno()))
         hops = list(source.hops())
     assert len(hops) in (32, 33)  # the mean frame lasts a little longer without the lost one
     assert (source.status, source.damaged) == ("ended", 1)

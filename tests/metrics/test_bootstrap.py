@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pjepa.metrics.bootstrap import FEWEST, Interval, Statistics, difference_interval, interval
+from pjepa.metrics.bootstrap import FEWEST, Interval, Statistics, difference_intervals, intervals
 from pjepa.metrics.segmentation import METRICS, segmentation_scores, take_statistics
 from pjepa.ui.errors import InputError
 
@@ -29,7 +29,7 @@ GROUPS = {f"t{i:02}": f"g{i // 3}" for i in range(24)}
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_mean_is_the_score_itself(metric: str) -> None:
-    found = interval(statistics(0.3), GROUPS, metric, 200, 0)
+    found = intervals(statistics(0.3), GROUPS, 200, 0)[metric]
     truths, predictions = noisy_takes(0.3)
     assert found.mean == pytest.approx(segmentation_scores(truths, predictions, 0)[metric])
     assert found.low <= found.mean <= found.high
@@ -44,50 +44,48 @@ def test_equals_rescoring_the_drawn_takes() -> None:
         drawn = [i for i in range(24) for _ in range(row[i // 3])]
         chosen = [truths[i] for i in drawn], [predictions[i] for i in drawn]
         values.append(segmentation_scores(*chosen, 0)["f1_25"])
-    found = interval(stats, GROUPS, "f1_25", 50, 7)
+    found = intervals(stats, GROUPS, 50, 7)["f1_25"]
     assert (found.low, found.high) == pytest.approx(tuple(np.percentile(values, [2.5, 97.5])))
 
 
 def test_same_seed_same_interval() -> None:
     stats = statistics(0.4)
-    assert interval(stats, GROUPS, "edit", 100, 3) == interval(stats, GROUPS, "edit", 100, 3)
-    assert interval(stats, GROUPS, "edit", 100, 3) != interval(stats, GROUPS, "edit", 100, 4)
+    assert intervals(stats, GROUPS, 100, 3)["edit"] == intervals(stats, GROUPS, 100, 3)["edit"]
+    assert intervals(stats, GROUPS, 100, 3)["edit"] != intervals(stats, GROUPS, 100, 4)["edit"]
 
 
 def test_fewer_groups_are_less_certain() -> None:
     stats = statistics(0.4)
-    by_take = interval(stats, {take: take for take in stats}, "acc", 500, 0)
-    one_group = interval(stats, dict.fromkeys(stats, "all"), "acc", 500, 0)
+    by_take = intervals(stats, {take: take for take in stats}, 500, 0)["acc"]
+    one_group = intervals(stats, dict.fromkeys(stats, "all"), 500, 0)["acc"]
     assert one_group.low == pytest.approx(one_group.high)
     assert by_take.high > by_take.low
 
 
 def test_paired_difference() -> None:
     good, bad = statistics(0.1), statistics(0.5)
-    assert difference_interval(good, good, GROUPS, "acc", 100, 0).high == 0.0
-    gain = difference_interval(good, bad, GROUPS, "acc", 300, 0)
+    assert difference_intervals(good, good, GROUPS, 100, 0)["acc"].high == 0.0
+    gain = difference_intervals(good, bad, GROUPS, 300, 0)["acc"]
     assert gain.low > 0
     assert gain.excludes_zero
-    back = difference_interval(bad, good, GROUPS, "acc", 300, 0)
+    back = difference_intervals(bad, good, GROUPS, 300, 0)["acc"]
     assert (back.mean, back.high) == pytest.approx((-gain.mean, -gain.low))
 
 
 def test_variants_are_averaged() -> None:
     good, bad = statistics(0.1), statistics(0.5)
-    values = [interval(s, GROUPS, "acc", 10, 0).mean for s in (good, bad)]
-    assert interval([good, bad], GROUPS, "acc", 10, 0).mean == pytest.approx(np.mean(values))
+    values = [intervals(s, GROUPS, 10, 0)["acc"].mean for s in (good, bad)]
+    assert intervals([good, bad], GROUPS, 10, 0)["acc"].mean == pytest.approx(np.mean(values))
 
 
 def test_bad_input_is_one_line() -> None:
     stats = statistics(0.1)
     with pytest.raises(InputError, match="no takes"):
-        interval({}, GROUPS, "acc", 10, 0)
+        intervals({}, GROUPS, 10, 0)
     with pytest.raises(InputError, match="no group"):
-        interval(stats, {}, "acc", 10, 0)
+        intervals(stats, {}, 10, 0)
     with pytest.raises(InputError, match="different takes"):
-        difference_interval(stats, {"t00": stats["t00"]}, GROUPS, "acc", 10, 0)
-    with pytest.raises(InputError, match="unknown metric"):
-        interval(stats, GROUPS, "accuracy", 10, 0)
+        difference_intervals(stats, {"t00": stats["t00"]}, GROUPS, 10, 0)
 
 
 def test_few_groups_are_never_sure() -> None:

@@ -1,5 +1,7 @@
 """Trajectories whose diagnostics are known by hand, properties of all, and the degenerate ones."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -83,14 +85,14 @@ def test_bounds_and_agreement(z: np.ndarray) -> None:
 
 def test_one_segment_or_none_is_undefined() -> None:
     for z in (np.zeros((0, 4)), np.ones((1, 4))):
-        assert np.isnan(list(trajectory(z).to_dict().values())).all()
-        assert np.isnan(list(path_2d(z).to_dict().values())).all()
+        assert np.isnan(list(asdict(trajectory(z)).values())).all()
+        assert np.isnan(list(asdict(path_2d(z)).values())).all()
         assert progress(z) is None
 
 
 def test_two_different_segments_are_a_straight_line() -> None:
     found = trajectory(np.eye(2))
-    assert found.to_dict() == pytest.approx(
+    assert asdict(found) == pytest.approx(
         {
             "straightness": 1,
             "spearman": 1,

@@ -155,8 +155,8 @@ def test_port_that_names_another_variant_is_refused_although_shapes_fit(
 ) -> None:
     path = variants / "port.safetensors"
     for stated, reason in (
-        ({"variant": BASE, "heads": 4}, f"variant '{BASE}' is in it, {TINY} has '{TINY}'"),
-        ({"variant": TINY, "heads": 16}, f"heads 16 is in it, {TINY} has 4"),
+        ({"variant": BASE, "heads": 4}, f"its variant is '{BASE}', {TINY} has '{TINY}'"),
+        ({"variant": TINY, "heads": 16}, f"its heads is 16, {TINY} has 4"),
     ):
         write_tensors(path, tiny_state(), stated)
         with pytest.raises(InputError, match=reason):
@@ -227,7 +227,7 @@ def test_unreadable_files_are_refused_in_one_line(
     (tmp_path / "evil.pt").write_bytes(pickle.dumps(Evil()))
     torch.save(Evil(), tmp_path / "evil_zip.pt")
     for path in sorted(tmp_path.glob("*.*")):
-        with pytest.raises(InputError, match="not a readable") as caught:
+        with pytest.raises(InputError, match=r"not a (readable|torch) ") as caught:
             build_encoder(BASE, str(path), 0)
         assert "\n" not in str(caught.value)
     assert "executed" not in capsys.readouterr().out

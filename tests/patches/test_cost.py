@@ -19,7 +19,7 @@ from pjepa.patches.cost import (
     video_hours_per_gpu_hour,
     window_flops,
 )
-from pjepa.patches.plan import Plan, decoding_share
+from pjepa.patches.plan import ExtractionPlan, decoding_share
 from tests.video.films import write_film
 
 NAMES = ["base", "large", "giant", "gigantic"]
@@ -86,7 +86,9 @@ def test_nothing_is_read_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_plan_says_what_is_the_limit() -> None:
     """One A100 hour of work: an hour of decoding is slower than an A100, faster than an L4."""
-    plan = Plan(takes=1, hours=1, tokens=1, windows=1, flops=312e12 * 0.3 * 3600, stored=1.0)
+    plan = ExtractionPlan(
+        takes=1, hours=1, tokens=1, windows=1, flops=312e12 * 0.3 * 3600, stored=1.0
+    )
     shown = [dict(plan.rows(1.0, hours))["limited by"] for hours in (0.1, 1.5, 9.0)]
     assert shown[:2] == ["encoding", "decoding with A100, H100"]
     assert all(gpu in shown[2] for gpu in PEAK_TFLOPS)

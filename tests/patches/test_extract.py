@@ -19,7 +19,7 @@ from pjepa.patches.encode import Job, OnFrames, Outcome, encoded_job, pooled_gri
 from pjepa.patches.executors.local import run_local
 from pjepa.patches.extract import extract
 from pjepa.patches.preprocess import preprocess
-from pjepa.patches.store import read_patches
+from pjepa.patches.store import note_cuts, notes_of, read_patches
 from pjepa.ui.errors import InputError
 from pjepa.video.reader import open_video
 from tests.core.flip import flip
@@ -279,3 +279,15 @@ def test_a_damaged_file_of_the_store_is_put_aside_and_encoded_again(
     said = [line for line in capsys.readouterr().err.splitlines() if "damaged" in line]
     assert len(said) == 2
     assert extract(rows, LIMITS, CONFIG, tmp_path, inline).encoded == 0
+
+
+def test_a_damaged_note_beside_a_file_of_the_store_is_damage_too(
+    rows: list[VideoRow], tmp_path: Path
+) -> None:
+    first = extract(rows, LIMITS, CONFIG, tmp_path, inline)
+    target = first.files["take0"]
+    note_cuts(target, [1.5])
+    assert extract(rows, LIMITS, CONFIG, tmp_path, inline).cuts == {"take0": [1.5]}
+    flip(notes_of(target)[0], 1)
+    again = extract(rows, LIMITS, CONFIG, tmp_path, inline)
+    assert (again.encoded, again.cuts) == (1, {})  # as its video says

@@ -115,7 +115,7 @@ def test_weights_have_an_identity(saved: Path) -> None:
     [
         ({"crop": 48}, {}, "takes 32 px"),
         ({}, {"model_type": "bert"}, "is a 'bert' model"),
-        ({}, {"_name_or_path": "someone/vjepa2.1-vitb"}, "names itself V-JEPA 2.1"),
+        ({}, {"_name_or_path": "someone/vjepa2.1-vitb"}, "calls itself V-JEPA 2.1"),
         ({}, {"num_hidden_layers": 3}, "missing tensors"),
         ({}, {"num_hidden_layers": 1}, "unexpected tensors"),
         ({}, {"tubelet_size": 1}, "1 frames per step"),

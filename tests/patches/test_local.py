@@ -11,7 +11,7 @@ from pjepa.patches.backbone import backbone_facts
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.encode import Job, encoded_job
 from pjepa.patches.executors import local
-from pjepa.patches.executors.local import TRIES, Team, Worker, run_local
+from pjepa.patches.executors.local import TRIES, Worker, WorkerPool, run_local
 from pjepa.patches.executors.ray import gpu_share
 from pjepa.ui.errors import InputError
 from tests.video.films import write_film
@@ -49,9 +49,9 @@ def test_a_dead_worker_costs_one_take_and_a_deadly_take_only_itself(
 ) -> None:
     recovering, deadly, plain = jobs(tmp_path, 3)
     deaths = Counter({recovering.take_id: 1, deadly.take_id: TRIES})
-    give_next = Team._give_next
+    give_next = WorkerPool._give_next
 
-    def give_next_to_a_dead_worker(team: Team, worker: Worker) -> None:
+    def give_next_to_a_dead_worker(team: WorkerPool, worker: Worker) -> None:
         """As the original, but the process is dead before it can begin a doomed take."""
         if team.waiting and deaths[team.waiting[0].take_id] > 0:
             deaths[team.waiting[0].take_id] -= 1
@@ -59,7 +59,7 @@ def test_a_dead_worker_costs_one_take_and_a_deadly_take_only_itself(
             worker.process.join()
         give_next(team, worker)
 
-    monkeypatch.setattr(Team, "_give_next", give_next_to_a_dead_worker)
+    monkeypatch.setattr(WorkerPool, "_give_next", give_next_to_a_dead_worker)
     ended = list(run_local([recovering, deadly, plain], CONFIG, FACTS, lambda frames: None))
     assert [outcome.take_id for outcome in ended] == ["take0", "take1", "take2"]
     assert [outcome.reason is None for outcome in ended] == [True, False, True]
@@ -103,15 +103,15 @@ def test_a_death_is_blamed_on_a_take_that_was_alone(
     """The process dies before it begins, whenever it has been given the deadly take."""
     monkeypatch.setattr(local, "seats", lambda config: (1, 2))
     plain, deadly, other = jobs(tmp_path, 3, 40)
-    give_next = Team._give_next
+    give_next = WorkerPool._give_next
 
-    def give_next_or_kill(team: Team, worker: Worker) -> None:
+    def give_next_or_kill(team: WorkerPool, worker: Worker) -> None:
         if team.waiting[0] is deadly:
             worker.process.kill()
             worker.process.join()
         give_next(team, worker)
 
-    monkeypatch.setattr(Team, "_give_next", give_next_or_kill)
+    monkeypatch.setattr(WorkerPool, "_give_next", give_next_or_kill)
     ended = list(run_local([plain, deadly, other], CONFIG, FACTS, lambda frames: None))
     found = {outcome.take_id: outcome.reason for outcome in ended}
     assert found.pop(deadly.take_id) is not None

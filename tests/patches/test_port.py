@@ -79,7 +79,7 @@ def test_a_port_is_not_written_over_itself(cache: Path) -> None:
     run("convert", str(SOURCE), "--backbone", NAME)
     found = run("convert", f"{NAME}.safetensors", "--backbone", NAME)
     assert found.exit_code == 1
-    assert "is that port already" in found.stderr
+    assert "is such a port already" in found.stderr
 
 
 def test_costs_are_a_table() -> None:

@@ -129,7 +129,7 @@ def test_plain_take_id_keeps_its_name_and_is_linked(tmp_path: Path) -> None:
     target = link_take(source, tmp_path, "take_001-a.b")
     assert target.name == "take_001-a.b.safetensors"
     assert target.samefile(source)
-    with pytest.raises(InputError, match="stands twice"):
+    with pytest.raises(InputError, match="appears twice"):
         link_take(source, tmp_path, "take_001-a.b")
 
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from pjepa.patches import vjepa21
-from pjepa.patches.vjepa21 import VARIANTS, Grid, Variant, VJEPA21Encoder
+from pjepa.patches.vjepa21 import VARIANTS, PatchGrid, Variant, VJEPA21Encoder
 
 FOLDER = Path(__file__).parents[1] / "golden/vjepa21"
 GOLDEN = load_file(FOLDER / "encoder_tiny.safetensors")
@@ -52,7 +52,7 @@ def test_equals_official_encoder(encoder: VJEPA21Encoder, run: str) -> None:
 
 
 def test_rope_equals_official_rotation() -> None:
-    table = vjepa21.rope_table(Grid(2, 3, 4), 64, torch.device("cpu"))
+    table = vjepa21.rope_table(PatchGrid(2, 3, 4), 64, torch.device("cpu"))
     rotated = vjepa21.rotate(ROPE["t2h3w4_interp/q_in"], table)
     assert (rotated - ROPE["t2h3w4_interp/q_rot"]).abs().max() <= 1e-6
     plain = vjepa21.rope_table_from_positions(ROPE["t2h3w4_nointerp/pos_thw"].float(), 64)
@@ -60,8 +60,8 @@ def test_rope_equals_official_rotation() -> None:
     assert (rotated - ROPE["t2h3w4_nointerp/q_rot"]).abs().max() <= 1e-6
 
 
-@pytest.mark.parametrize("grid", [Grid(2, 3, 4), Grid(2, 24, 24)])
-def test_positions_equal_official(grid: Grid) -> None:
+@pytest.mark.parametrize("grid", [PatchGrid(2, 3, 4), PatchGrid(2, 24, 24)])
+def test_positions_equal_official(grid: PatchGrid) -> None:
     golden = ROPE[f"t{grid.steps}h{grid.rows}w{grid.columns}_interp/pos_thw"]
     torch.testing.assert_close(
         vjepa21.token_positions(grid, torch.device("cpu")), golden.float(), rtol=0, atol=1e-5
@@ -94,7 +94,7 @@ def test_single_row_is_finite() -> None:
 
 
 def test_rotation_is_float32_inside_and_keeps_the_dtype_of_values() -> None:
-    table = vjepa21.rope_table(Grid(2, 3, 4), 64, torch.device("cpu"))
+    table = vjepa21.rope_table(PatchGrid(2, 3, 4), 64, torch.device("cpu"))
     q = torch.randn(1, 2, 24, 64).bfloat16()
     rotated = vjepa21.rotate(q, table)
     assert table.cos.dtype == torch.float32
@@ -103,7 +103,7 @@ def test_rotation_is_float32_inside_and_keeps_the_dtype_of_values() -> None:
 
 
 def test_formula_that_is_compiled_equals_complex_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = vjepa21.rope_table(Grid(2, 3, 4), 64, torch.device("cpu"))
+    table = vjepa21.rope_table(PatchGrid(2, 3, 4), 64, torch.device("cpu"))
     for x in (torch.randn(1, 2, 24, 64), torch.randn(1, 2, 24, 64).bfloat16()):
         eager = vjepa21.rotate(x, table)
         with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Commands of README and docs, run as they are written on a small finished project.
+"""Commands and Python of README and docs, run as written on a small finished project.
 
 What is not run says why: weights, a GPU, a camera or experiments that this project lacks. Those are
 parsed in test_commands.py. The `dvc` commands run in test_repro.py and test_team.py.
@@ -11,21 +11,24 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from benchmarks.demo_tables import BEGIN
 from benchmarks.demo_tables import main as demo_tables
+from pjepa import read_stream
 from pjepa.tools.cli import app
 from tests.live.world import make_video
 from tests.pipeline.in_process import SMALL, merged, project, run_stages
-from tests.pipeline.test_commands import OURS
+from tests.pipeline.test_commands import OURS, PAGES
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = {
     "data": {"source": "demo", "demo": {"takes": 12, "min_s": 8.0, "max_s": 10.0}},
     "pooler": {"kind": "mean"},
+    "pjepa": {"neighbours": [1]},  # the forecaster of docs/pretraining.md
 }
 LINES = sorted({line for _, line in OURS if line.startswith("pjepa ")})
 NOT_RUN = {  # what a command asks for that a test does not have
@@ -38,6 +41,12 @@ NOT_RUN = {  # what a command asks for that a test does not have
     "experiments of DVC": r"^pjepa compare",
     "a data set of the paper": r"^pjepa table",  # tests/tools/test_paper_table.py has one
 }
+PYTHON = [
+    (page.name, text)
+    for page in PAGES
+    for text in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    if "push_to_hub" not in text  # tests/hub has a hub of its own
+]
 # These write params.yaml, so they run in a folder of their own.
 SETTINGS = ("pjepa preset", "pjepa data init")
 
@@ -104,6 +113,18 @@ def test_a_command_that_writes_params_runs(
     before = Path("params.yaml").read_text()
     run(line)
     assert Path("params.yaml").read_text() != before
+
+
+@pytest.mark.parametrize(("page", "text"), PYTHON)
+def test_documented_python_runs(
+    page: str, text: str, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(finished)
+    stream = read_stream("data/tokens/stream.parquet")
+    take = stream.read(stream.takes[0])
+    lengths = np.bincount(take.segment)
+    parts = np.split(take.features, np.cumsum(lengths)[:-1])
+    exec(text, {"tokens": take.features, "segment_lengths": lengths, "segments": parts})
 
 
 def test_the_tables_of_the_results_page_are_written(

@@ -85,8 +85,8 @@ def test_each_recipe_works(copy: Path) -> None:
     row = '\nVARIANTS["vjepa2_1_vit_dummy"] = Variant(48, 4, 2, 96, (0, 1, 2, 3))\n'
     file = copy / "patches/vjepa21.py"
     file.write_text(file.read_text() + row)
-    edit(copy / "encoder/config.py", 'Attention = Literal["clip_causal",',
-         'Attention = Literal["pairs", "clip_causal",')  # fmt: skip
+    edit(copy / "encoder/config.py", 'AttentionMode = Literal["clip_causal",',
+         'AttentionMode = Literal["pairs", "clip_causal",')  # fmt: skip
     edit(copy / "encoder/attention/layout.py", '        if attention == "block_causal":',
          '        if attention == "pairs":\n            return self.index // 2\n'
          '        if attention == "block_causal":')  # fmt: skip

@@ -109,7 +109,7 @@ def test_auto_takes_a_quarter_of_free_memory(device, host, processes, kind, monk
     monkeypatch.setattr(feed, "free_bytes", lambda _: device * size)
     monkeypatch.setattr(feed, "host_memory", lambda: host * size)
     assert type(feed.tokens_for(torch.device(NAME), takes, "auto", processes)) is kind
-    assert type(feed.tokens_for(torch.device("cpu"), takes, "device", 1)) is feed.Tokens
+    assert type(feed.tokens_for(torch.device("cpu"), takes, "device", 1)) is feed.TokenPacking
 
 
 def test_a_bad_step_is_noticed_before_anything_is_kept(tmp_path):

@@ -7,7 +7,7 @@ import torch
 from pjepa.core.runs import runs
 from pjepa.nn.prefetch import Prefetch
 from pjepa.pretrain.data import (
-    Tokens,
+    TokenPacking,
     epoch_steps,
     forward_passes,
     pack,
@@ -64,7 +64,7 @@ def test_tokens_are_the_same_wherever_they_wait(takes, config):
     for changes in ({}, {"max_run": 3}, {"max_segments": 2}, {"max_run": 2, "crop_tokens": 7}):
         views = [view(take, 1, with_values(config, **changes)) for take in stored[::-1]]
         for part in (views, views[:1], []):
-            expected = Tokens().packed(part, d_in)
+            expected = TokenPacking().packed(part, d_in)
             assert expected.dtype == torch.float32
             assert all(same_bits(way.packed(part, d_in), expected) for way in ways)
 

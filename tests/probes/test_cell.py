@@ -13,7 +13,7 @@ import pytest
 from pjepa.cells.stored import cell_statistics
 from pjepa.core.tables import read_takes
 from pjepa.core.text import text_of_cell
-from pjepa.metrics.bootstrap import difference_interval, interval
+from pjepa.metrics.bootstrap import difference_intervals, intervals
 from pjepa.metrics.segmentation import METRICS, segmentation_scores
 from pjepa.probes.base.roles import take_roles
 from pjepa.probes.linear.fit import probe_accuracy
@@ -79,12 +79,12 @@ def test_segments_cover_every_take_and_survive_any_name(tmp_path: Path) -> None:
 def test_report_needs_no_predictions(tmp_path: Path) -> None:
     out, metrics = cell(tmp_path)
     stored = cell_statistics(out)
-    found = interval(stored.variants, stored.groups, "f1_25", COMMON.bootstrap, COMMON.seed)
+    found = intervals(stored.variants, stored.groups, COMMON.bootstrap, COMMON.seed)["f1_25"]
     details = json.loads((out / "details.json").read_text())
     assert found.mean == pytest.approx(metrics["f1_25"])
     assert details["intervals"]["converged"]["f1_25"]["low"] == pytest.approx(found.low)
     paper = cell_statistics(out, "paper")
-    gain = difference_interval(stored.variants, paper.variants, stored.groups, "acc", 50, 0)
+    gain = difference_intervals(stored.variants, paper.variants, stored.groups, 50, 0)["acc"]
     assert gain.mean == pytest.approx(metrics["acc"] - metrics["paper_acc"])
 
 

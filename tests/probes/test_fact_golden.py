@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from pjepa.probes.fact import frame_branch
 from pjepa.probes.fact.blocks import BlockOutput, Exchange
-from pjepa.probes.fact.config import PRESETS
+from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.fact.losses import block_loss, smoothness
 from pjepa.probes.fact.matching import soft_iou
 from pjepa.probes.fact.merging import merged_probability
@@ -146,10 +146,8 @@ def test_official_smoothing_and_merging() -> None:
 
 def test_paper_size() -> None:
     with torch.device("meta"):
-        model = Fact(PRESETS["official"], 2048, 116, 0)
+        model = Fact(FactConfig(), 2048, 116, 0)
     blocks = [sum(p.numel() for p in block.parameters()) for block in model.block_list]
     assert blocks == [11_569_920, *[9_783_808] * 3]
     assert model.action_query.numel() == 51_200
-    assert PRESETS["paper"].null_weight_for(116) == pytest.approx(0.0096590, abs=1e-7)
-    changed = PRESETS["paper"].model_dump().items() ^ PRESETS["official"].model_dump().items()
-    assert {name for name, _ in changed} == {"epochs", "milestones"}
+    assert FactConfig().null_weight_for(116) == pytest.approx(0.0096590, abs=1e-7)

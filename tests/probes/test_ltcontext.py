@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from pjepa.probes.ltcausal.config import LTCausalConfig
 from pjepa.probes.ltcausal.model import LTCausal
-from pjepa.probes.shared.long_term.config import PRESETS, LTContextConfig
+from pjepa.probes.shared.long_term.config import LTContextConfig
 from pjepa.probes.shared.long_term.model import LTContext, loss_terms
 from pjepa.ui.errors import InputError
 from tests.probes.ltc_models import (
@@ -148,11 +148,15 @@ def test_equals_the_obvious_model_with_gradients(
         )
 
 
+# the official code's sizes
+OFFICIAL = LTContextConfig(width=64, reduction=2, window=64, dilation=2)
+
+
 @pytest.mark.parametrize(
     ("kind", "config", "classes", "parameters"),
     [
-        (LTContext, PRESETS["paper"], 202, 5_211_816),
-        (LTContext, PRESETS["official"], 202, 712_008),
+        (LTContext, LTContextConfig(), 202, 5_211_816),
+        (LTContext, OFFICIAL, 202, 712_008),
         (LTCausal, LTCausalConfig(), 116, 1_505_948),
     ],
 )

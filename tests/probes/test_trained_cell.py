@@ -9,7 +9,7 @@ import pytest
 
 from pjepa.cells.stored import cell_statistics, streamed_statistics
 from pjepa.core.tables import read_takes
-from pjepa.metrics.bootstrap import interval
+from pjepa.metrics.bootstrap import intervals
 from pjepa.metrics.segmentation import METRICS
 from pjepa.nn.saver import Saver
 from pjepa.probes.attentive.config import AttentiveConfig
@@ -81,7 +81,7 @@ def test_streaming_is_told_truthfully(tmp_path: Path) -> None:
         assert entry["lookahead_s"] == 2.75
         assert entry["note"] == "see up to 2 s ahead themselves"
     stored = streamed_statistics(out, "segments")
-    found = interval(stored.variants, stored.groups, "acc", 50, 0)
+    found = intervals(stored.variants, stored.groups, 50, 0)["acc"]
     assert by_segment["intervals"]["acc"]["low"] == pytest.approx(found.low)
     assert by_segment["metrics"]["acc"] == pytest.approx(found.mean)
     causal = ATTENTIVE.model_copy(update={"chunk_attention": "causal"})
@@ -173,15 +173,15 @@ def test_a_killed_cell_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     inputs, work = world(tmp_path), tmp_path / "work"
     trained_cell(inputs, tmp_path / "whole", seeds=(0, 1))
     epochs = []
-    plain = training.Trainer.epoch
+    plain = training.ProbeTrainer.epoch
 
-    def counted(self: training.Trainer, *args: object) -> None:
+    def counted(self: training.ProbeTrainer, *args: object) -> None:
         if len(epochs) == 4:
             raise KeyboardInterrupt
         epochs.append(self.seed)
         plain(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(training.Trainer, "epoch", counted)
+    monkeypatch.setattr(training.ProbeTrainer, "epoch", counted)
     with pytest.raises(KeyboardInterrupt):
         trained_cell(inputs, tmp_path / "killed", work=work, seeds=(0, 1))
     assert not (tmp_path / "killed").exists()

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,7 @@ def test_medians_are_over_the_reported_takes(found: Analyses, project: Path) -> 
     rows = []
     for take in take_ids()[10:]:
         tokens = reader.read(take)
-        rows.append(trajectory(segment_vectors(tokens.features, tokens.segment)).to_dict())
+        rows.append(asdict(trajectory(segment_vectors(tokens.features, tokens.segment))))
     for name, value in found.trajectories["pjepa"].items():
         assert value is not None
         assert value.mean == pytest.approx(np.median([row[name] for row in rows]))

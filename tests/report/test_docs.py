@@ -3,12 +3,15 @@
 import re
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import pjepa
 from benchmarks.demo_tables import BEGIN, END, report_tables, rewritten
 from benchmarks.scaling import pretraining_flops, size, storage_table
 from pjepa.pretrain.config import PjepaConfig
+from pjepa.tools.cli.app import DATA, FEATURES, LOOK, MACHINE, ORDER, RUN, SHARE
 from pjepa.ui.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,6 +27,8 @@ def test_links_and_files_exist(page: str) -> None:
         assert (ROOT / "docs" / target).exists(), target
     for name in re.findall(r"`((?:pjepa|stages|benchmarks)/[\w/.]+)`", text):
         assert "NAME" in name or (ROOT / name).exists(), name
+    for name in re.findall(r"(?<![\w/.-])((?:tests|examples|presets)/[\w/.-]*\.\w+)", text):
+        assert (ROOT / name).exists(), name
     for module in re.findall(r"python -m (benchmarks\.\w+)", text):
         assert (ROOT / f"{module.replace('.', '/')}.py").exists(), module
 
@@ -36,12 +41,28 @@ def test_pages_are_short_and_in_the_site() -> None:
         assert page in LONG or lines <= MOST_LINES, (page, lines)
 
 
-def test_every_parameter_the_paper_gives_is_on_its_page() -> None:
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    """docs/generate.py, which is in no package."""
     found = spec_from_file_location("generate", ROOT / "docs/generate.py")
     assert found
     assert found.loader
-    generate = module_from_spec(found)
-    found.loader.exec_module(generate)
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_has_every_public_name_and_command(generate: ModuleType) -> None:
+    public = {name for name in pjepa.__all__ if not name.startswith("_")}
+    assert public <= {path.rsplit(".", 1)[1] for path in generate.API}
+    page = generate.cli_page()
+    places = [page.index(f"## {panel}") for panel in (FEATURES, DATA, RUN, LOOK, SHARE, MACHINE)]
+    assert places == sorted(places)
+    for name in ORDER:
+        assert f"### `pjepa {name}" in page
+
+
+def test_every_parameter_the_paper_gives_is_on_its_page(generate: ModuleType) -> None:
     page = generate.params_page()
     tables = dict(re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE))
     for section in generate.PAPER:

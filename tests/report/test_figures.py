@@ -24,6 +24,7 @@ from pjepa.report.numbers.predictions import read_predictions
 from pjepa.report.numbers.proof import DemoNumbers
 from pjepa.report.numbers.results import Cell, read_results
 from pjepa.tools import paths
+from pjepa.ui.errors import InputError
 
 GAINS = [Gain(f"t{rank}", 10.0, 90.0 - rank) for rank in range(11)]
 DEMO = DemoNumbers("procedure", 50.0, 95.0, {}, {})
@@ -134,3 +135,8 @@ def test_curves_show_what_is_there(project: Path, tmp_path: Path) -> None:
     draw_curves(curves[:1], tmp_path / "one.png")
     assert imread(tmp_path / "curves.png").shape[1] == 900
     assert read_curves(tmp_path) == []
+    (tmp_path / "plots/metrics").mkdir(parents=True)
+    for content in (b"", b"\xf5\x00"):
+        (tmp_path / "plots/metrics/loss.tsv").write_bytes(content)
+        with pytest.raises(InputError, match=r"loss.tsv: not a curve; run `dvc repro pretrain`"):
+            read_curves(tmp_path)

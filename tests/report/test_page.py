@@ -19,7 +19,7 @@ from pjepa.report.numbers.text import escaped, markdown_table
 from pjepa.report.page.content import ReportRun, run_page
 from pjepa.report.page.frames import picture_times, take_sheets
 from pjepa.report.page.html import inline_html, markdown_html
-from pjepa.report.page.page import Folded, Page, Section, Widget, page_html, script_json
+from pjepa.report.page.page import Folded, Page, PageSection, Widget, page_html, script_json
 from pjepa.report.page.provenance import read_origin
 from pjepa.report.page.unlabelled import write_unlabelled
 from pjepa.report.page.widgets import span_data
@@ -82,7 +82,7 @@ def test_nothing_in_the_data_can_end_its_element() -> None:
     assert "<" not in text
     assert text.isascii()
     assert json.loads(text) == {name: [name]}
-    section = Section("a", name, [escaped(name), Widget("lines", name), Folded(name, name)])
+    section = PageSection("a", name, [escaped(name), Widget("lines", name), Folded(name, name)])
     whole = page_html(Page(name, name, [section], {"x": name}))
     assert whole.count("</script>") == 2
     assert whole.count("<!--") == 0

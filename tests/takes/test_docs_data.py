@@ -1,4 +1,4 @@
-"""docs/data.md followed literally: the folders it draws, the params it gives, the rows it shows."""
+"""docs/data.md and own-videos.md followed literally: folders, params, commands and rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pjepa.live.formats import Labelled, Step, write_config, write_format
+from pjepa.live.formats import Labelled, PredictedStep, write_config, write_format
 from pjepa.takes.config import DataConfig
 from pjepa.takes.sources.archive_table import ARCHIVES
 from pjepa.takes.sources.registry import open_source
@@ -28,11 +28,12 @@ from tests.takes.bundles import GTEA, write_bundle, write_egoprocel
 from tests.takes.own_videos import PLANS, write_own_videos, write_video
 from tests.takes.test_egoexo4d import Download
 
-TEXT = (Path(__file__).parents[2] / "docs/data.md").read_text()
-SECTION = re.compile(r"^### [^\n]*\(`(\w+)`\)\n(.*?)(?=^##)", re.M | re.S)
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "data.md").read_text()
+SECTION = re.compile(r"^### [^\n]*\(`(\w+)`\)\n(.*?)(?=^##|\Z)", re.M | re.S)
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.S)
 SECTIONS = {found[1]: BLOCK.findall(found[2]) for found in SECTION.finditer(TEXT)}
-OWN = TEXT.partition("## Your own videos")[2]
+OWN = (DOCS / "own-videos.md").read_text()
 ELSE = (" or ", "optional", "with input", "[downscaled")  # what may be there instead, or beside
 
 
@@ -170,7 +171,7 @@ def test_every_source_is_followed() -> None:
 
 
 def test_own_videos_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every `pjepa data` command of the section, in its order."""
+    """Every `pjepa data` command of the page, in its order."""
     films = tmp_path / "films"
     write_own_videos(films)
     project(tmp_path / "project", monkeypatch, {}, tmp_path)
@@ -186,7 +187,7 @@ def test_own_videos_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_rows_of_the_docs_are_read(tmp_path: Path) -> None:
-    rows = re.search(r"```\n   (video,start,end,label.*?)\n   ```", TEXT, re.S)
+    rows = re.search(r"```\n   (video,start,end,label.*?)\n   ```", OWN, re.S)
     assert rows
     lines = [line.strip() for line in rows[1].splitlines()]
     write_video(tmp_path / "videos" / lines[1].split(",")[0], ("cut",), 21.0)
@@ -215,7 +216,7 @@ def as_written(form: str) -> Callable[[Path], None]:
 
     def write(labels: Path) -> None:
         for name, plan in PLANS.items():
-            steps = [Step(2.0 * k, 2.0 * k + 2, step, 1.0) for k, step in enumerate(plan)]
+            steps = [PredictedStep(2.0 * k, 2.0 * k + 2, step, 1.0) for k, step in enumerate(plan)]
             file = write_format(form, Labelled(name, 8.0, steps), labels, Path(name).stem)
             if form == "labelstudio":
                 (task,) = json.loads(file.read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -235,6 +236,12 @@ def test_unreadable_videos_are_listed(root: Path) -> None:
     found = open_source(config, root)
     assert len(found.videos) == 4
     assert "bad.mp4" in found.skipped["no readable video"][0]
+
+
+def test_a_name_in_another_encoding_is_refused(root: Path) -> None:
+    (root / "mine" / os.fsdecode(b"caf\xe9.mp4")).write_text("from an old archive")
+    with pytest.raises(InputError, match=r"mine/caf.xe9.mp4: the name is not UTF-8 text; rename"):
+        source(root)
 
 
 def test_labelled_without_a_split_beside_others_is_refused(root: Path) -> None:

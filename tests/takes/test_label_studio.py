@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pjepa.live.formats import Labelled, Step, labelstudio_config, labelstudio_text
+from pjepa.live.formats import Labelled, PredictedStep, labelstudio_config, labelstudio_text
 from pjepa.takes.config import DataConfig
 from pjepa.takes.source import Source
 from pjepa.takes.sources.registry import open_source
@@ -99,7 +99,7 @@ def test_frames_are_those_of_the_configuration(root: Path, rate: int) -> None:
 @pytest.mark.parametrize("rate", [24.0, 25.0, 30.0, 30000 / 1001])
 def test_predictions_come_back_where_they_were(root: Path, rate: float) -> None:
     """Written for videos of any rate, accepted in Label Studio, exported, read."""
-    steps = [Step(0.0, 1.5, "cut", 0.9), Step(1.5, 3.9, "stir", 0.6)]
+    steps = [PredictedStep(0.0, 1.5, "cut", 0.9), PredictedStep(1.5, 3.9, "stir", 0.6)]
     (written,) = json.loads(labelstudio_text(Labelled("x.mp4", rate, steps)))
     result = written.pop("predictions")[0]["result"]
     tasks = [{**written, "annotations": [{"result": result}]}]
@@ -146,7 +146,9 @@ def test_seconds_need_no_rate_and_predictions_are_no_labels(root: Path) -> None:
     seconds["annotations"][0]["result"] = [{"value": {"start": 0.5, "end": 2.5, "labels": ["cut"]}}]
     export(root, [seconds])
     assert spans(open_source(config(), root)) == [(0.5, 2.5, "cut")]
-    (guess,) = json.loads(labelstudio_text(Labelled("x.mp4", 30.0, [Step(0.0, 1.0, "cut", 0.9)])))
+    (guess,) = json.loads(
+        labelstudio_text(Labelled("x.mp4", 30.0, [PredictedStep(0.0, 1.0, "cut", 0.9)]))
+    )
     for tasks in ([guess], [{**guess, "annotations": []}]):
         export(root, tasks)
         found = open_source(config(), root)

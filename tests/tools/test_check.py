@@ -301,7 +301,7 @@ def test_init_begins_with_a_folder_of_videos(
     checked = run("check")
     assert checked.exit_code == 0, checked.output  # unlabelled, with segments that need no labels
     assert "probes will be skipped" in checked.stdout
-    assert "is there already" in run("init", str(tmp_path / "films")).stdout
+    assert "exists already" in run("init", str(tmp_path / "films")).stdout
     assert run("init", str(tmp_path / "nowhere")).exit_code == 1
     (tmp_path / "films/d.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:02.000\ncut\n")
     said = run("init", str(tmp_path / "films")).stdout
@@ -313,10 +313,10 @@ def test_init_begins_with_a_folder_of_videos(
 def test_init_applies_its_preset_and_offers_the_action_pooler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_own_videos(tmp_path / "films")
+    write_own_videos(tmp_path / "my films")
     project(tmp_path / "project", monkeypatch, {"pjepa": {"mask_ratio": 0.3}}, tmp_path)
     monkeypatch.setenv("PJEPA_CACHE", str(tmp_path / "no weights"))
-    said = run("init", str(tmp_path / "films")).stdout
+    said = run("init", str(tmp_path / "my films")).stdout
     params = check_params()
     chosen = (params.patches.backbone, params.pooler.kind, params.pjepa.attention)
     assert chosen == ("vjepa2_1_vit_large_384", "mean", "block_causal")
@@ -326,15 +326,15 @@ def test_init_applies_its_preset_and_offers_the_action_pooler(
     assert "dvc exp run -S patches.backbone=vjepa2_1_vit_tiny -S patches.checkpoint=random" in said
     text = Path("params.yaml").read_text()
     Path("params.yaml").write_text(text.replace("mask_ratio: 0.8", "mask_ratio: 0.7"))
-    assert f"init {tmp_path / 'films'} --pooler action" in said
-    again = run("init", str(tmp_path / "films"), "--pooler", "action")
+    assert f"init '{tmp_path / 'my films'}' --pooler action" in said
+    again = run("init", str(tmp_path / "my films"), "--pooler", "action")
     assert again.exit_code == 0, again.output
     params = check_params()
     assert (params.pooler.kind, params.patches.grid) == ("action", 4)
     assert params.pjepa.mask_ratio == 0.7  # the user's own params are kept
     assert "offer:" not in again.stdout
     assert run("check").exit_code == 0
-    (tmp_path / "films/labels.csv").write_text("video,start,end,label\n")
+    (tmp_path / "my films/labels.csv").write_text("video,start,end,label\n")
     checked = run("check")
     assert checked.exit_code == 1
     assert "no take has labels and pooler.kind is action" in checked.stdout

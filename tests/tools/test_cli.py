@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer.main
 from typer.testing import CliRunner, Result
 
 from pjepa import __version__
@@ -50,6 +51,29 @@ def test_help_lists_the_commands() -> None:
     shown = re.findall(r"^│ ([a-z]+) ", found.output, re.MULTILINE)
     assert shown == list(ORDER)
     assert run("-h").output == found.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("pjepa su", ["summary"]), ("pjepa data ", ["scan", "check", "view", "init"])],
+)
+def test_the_shell_completes_commands(typed: str, offered: list[str]) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    asked = {"_PJEPA_COMPLETE": "complete_bash", **words}
+    found = CliRunner().invoke(app, [], prog_name="pjepa", env=asked)
+    assert found.output.split() == offered
+
+
+def test_every_command_and_option_says_what_it_does() -> None:
+    root = typer.main.get_command(app)
+    groups = [root, root.commands["data"]]
+    commands = {c.name: c for group in groups for c in (group, *group.commands.values())}
+    for name, command in commands.items():
+        assert command.help, name
+        rest = command.help.partition("\n\n")[2]  # typer joins the lines of the first paragraph
+        assert all(len(line) < 79 for line in rest.splitlines()), name
+        for option in command.params:
+            assert option.help, (name, option.name)
 
 
 @pytest.mark.slow

@@ -141,7 +141,7 @@ def test_what_a_page_cannot_be_made_of_is_one_line(
     out = tmp_path / "none.html"
     alone = compare("first", "--html", str(out))
     assert alone.exit_code == 1
-    assert alone.stderr == "error: --html: puts two experiments side by side, given 1\n"
+    assert alone.stderr == "error: --html: compares two experiments, given 1\n"
     table = paths.cell("linear", "raw") / "predictions.parquet"
     table.rename(table.with_suffix(".away"))
     try:

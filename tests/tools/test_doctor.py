@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from typer.testing import CliRunner
 
 from pjepa.tools import doctor
 from pjepa.tools.cli import app
-from pjepa.tools.doctor import Finding, findings
+from pjepa.tools.doctor import CheckResult, findings
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +23,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def by_name(found: list[Finding]) -> dict[str, Finding]:
+def by_name(found: list[CheckResult]) -> dict[str, CheckResult]:
     return {finding.what.split(" ")[0]: finding for finding in found}
 
 
@@ -35,7 +36,7 @@ def test_this_machine_is_well(outside: Path) -> None:
 
 
 def test_findings_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = Finding("broken", "disk", "full")
+    one = CheckResult("broken", "disk", "full")
     monkeypatch.setattr(doctor, "findings", lambda: iter([one]))
     found = CliRunner().invoke(app, ["doctor", "--json"])
     report = json.loads(found.stdout)
@@ -49,7 +50,7 @@ def test_every_line_of_a_project(outside: Path) -> None:
     (outside / "params.yaml").write_text((ROOT / "params.yaml").read_text())
     found = by_name([*doctor.project(), *doctor.folders(), *doctor.backbone_weights()])
     assert found["params.yaml"].state == "ok"
-    assert found["git"] == Finding(
+    assert found["git"] == CheckResult(
         "broken", "git", "this folder is not set up; run make, or git init, git commit"
     )
     subprocess.run(["git", "init", "-q"], check=True)
@@ -96,13 +97,20 @@ def test_a_film_that_reads_back_wrong_is_broken(
     assert "reinstall av" in first.detail
 
 
+def test_a_missing_extra_says_which_setting_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ruptures", None)
+    found = by_name(list(doctor.installation()))["ruptures"]
+    assert found.state == "missing"
+    assert "for pjepa.segments: ruptures, install pjepa[segments]" in found.detail
+
+
 @pytest.mark.slow
 def test_an_unexpected_failure_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def devices() -> None:
         raise RuntimeError("driver gone\nmore")
 
     monkeypatch.setattr(doctor, "devices", devices)
-    assert Finding("broken", "devices", "driver gone") in list(findings())
+    assert CheckResult("broken", "devices", "driver gone") in list(findings())
 
 
 def test_the_authors_package_of_the_same_name_is_noticed(

@@ -199,7 +199,7 @@ def test_only_an_export_is_replaced_and_a_failure_leaves_the_old_one(tmp_path, m
     (tmp_path / "mine/thesis.txt").write_text("dear to me")
     done = run(tmp_path, monkeypatch, "--layout", "npy", "--out", "mine")
     assert done.exit_code == 1
-    assert "is no export" in done.output
+    assert "is not an export" in done.output
     assert (tmp_path / "mine/thesis.txt").read_text() == "dear to me"
     for layout in ("npy", "fact", "fact"):
         assert run(tmp_path, monkeypatch, "--layout", layout, "--out", "e").exit_code == 0

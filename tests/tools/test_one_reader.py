@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
+from pjepa.core.choices import ReaderName
 from pjepa.core.tables import VideoRow
 from pjepa.core.time_grid import token_count
-from pjepa.live.source import Grid, Source
+from pjepa.live.source import LiveSource, StepGrid
 from pjepa.patches.backbone import backbone_facts
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.encode import Job, decoded_batches, patch_info
@@ -22,7 +23,6 @@ from pjepa.tools.cli import app
 from pjepa.tools.data.check import damaged_videos
 from pjepa.tools.data.contact_sheet import Tile, draw_contact_sheet
 from pjepa.ui.errors import InputError
-from pjepa.video.reader import ReaderName
 from tests.tools.test_check import small_source
 from tests.video.corpus import corpus, write_film
 
@@ -61,8 +61,8 @@ def by_patches(path: Path, config: PatchesConfig) -> np.ndarray:
 
 def by_stream(path: Path, config: PatchesConfig) -> np.ndarray:
     """Frames that `stream` encodes."""
-    grid = Grid(config.tokens_fps, config.tubelet, 4)
-    source = Source(str(path), grid, Plain.prepared, video=open_take(path, config))
+    grid = StepGrid(config.tokens_fps, config.tubelet, 4)
+    source = LiveSource(str(path), grid, Plain.prepared, video=open_take(path, config))
     found = [hop.video for hop in source.hops()]
     if source.status != "ended":
         raise InputError(source.status)

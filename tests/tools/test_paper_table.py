@@ -107,7 +107,7 @@ def test_a_budget_picks_its_rows(folder):
 
 def test_latex_is_escaped_and_keeps_the_caveats():
     row = Compared("a_b & c", {"f1_10": 15.2}, {"f1_10": 14.0}, ("chosen on `val` 100 %",))
-    text = latex(PaperTable("x", (row,)))
+    text = latex(PaperTable((row,)))
     assert r"a\_b \& c & paper & 15.2 \\" in text
     assert r"f1\_10" in text
     assert r"chosen on val 100 \% (all rows)" in text

@@ -10,8 +10,10 @@ from dvc.utils.hydra import apply_overrides
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
+from typer.testing import CliRunner
 
 from pjepa.core.section import read_params
+from pjepa.tools.cli import app
 from pjepa.tools.migrate import migrated_text
 from pjepa.tools.params import Params, check_params
 from pjepa.tools.presets import (
@@ -118,6 +120,13 @@ def test_a_preset_never_builds_on_the_present_file(project: Path) -> None:
     kept = preset_text("demo", keep=["report"])
     assert "timelines: 9" in kept
     assert "0.33" not in kept
+
+
+def test_a_preset_replaces_params_that_are_no_text(project: Path) -> None:
+    Path("params.yaml").write_bytes(b"\xf5\xff")
+    done = CliRunner().invoke(app, ["preset", "demo"])
+    assert done.exit_code == 0, done.output
+    assert check_params().data.source == "demo"
 
 
 def test_difference_shows_what_changes() -> None:

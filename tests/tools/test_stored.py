@@ -106,3 +106,16 @@ def test_nothing_is_said_of_a_clean_tree_and_all_of_a_damaged_one(
     named = {line.removeprefix("damaged ").split(":")[0] for line in lines}
     expected = {str(file) for file in DAMAGED if STREAM not in file.parents}
     assert named == expected | {str(STREAM), str(cached.absolute())}
+
+
+@pytest.mark.parametrize("content", ["", "[1, 2]"])
+def test_a_lock_that_is_none_is_one_line(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    shutil.copytree(tree, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    Path("dvc.lock").write_text(content)
+    done = CliRunner().invoke(app, ["doctor", "--verify"])
+    assert done.exit_code == 1
+    assert "error: dvc.lock: no lock file of DVC; take it from Git" in done.stderr

@@ -55,7 +55,7 @@ WRITTEN = {
     "publish --folder": ("publish --folder X", ["models/pjepa", ".", "mine"]),
 }
 REFUSALS = (
-    "is read by this command", "is there and", "exists and is not empty", "is a folder; name a file"
+    "is read by this command", "exists and", "is a folder; name a file"
 )  # fmt: skip
 CASES = [(option, victim) for option, (_, victims) in WRITTEN.items() for victim in victims]
 
@@ -131,5 +131,5 @@ def test_own_output_is_replaced_and_anything_else_is_kept(kind: str, tmp_path: P
     with pytest.raises(InputError, match="is read by this command"):
         check_target(path, kind, path)  # type: ignore[arg-type]
     path.write_bytes(b"\0\0\0\x20ftypisom")
-    with pytest.raises(InputError, match="is there and is no earlier"):
+    with pytest.raises(InputError, match="exists and is not an earlier"):
         check_target(path, kind)  # type: ignore[arg-type]

@@ -8,8 +8,9 @@ import av
 import numpy as np
 import pytest
 
+from pjepa.core.choices import ReaderName
 from pjepa.ui.errors import InputError
-from pjepa.video.reader import ReaderName, open_video
+from pjepa.video.reader import open_video
 from tests.video.films import BAD, write_bad, write_film, write_patched
 
 READERS: list[ReaderName] = ["decord", "pyav"]

@@ -33,11 +33,6 @@ class Layout:
     index: Tensor  # [N] place in the whole take, also when only some tokens are kept
     tables: dict[Hashable, Any] = field(default_factory=dict, kw_only=True)  # of `rope_table`
 
-    def subset(self, keep: Tensor) -> Layout:
-        """Return the kept tokens only (bool [N]), at their original coordinates."""
-        parts = torch.split(keep, list(self.take_lengths))
-        return self.at(keep.nonzero()[:, 0], tuple(int(part.sum()) for part in parts))
-
     def at(self, rows: Tensor, lengths: tuple[int, ...]) -> Layout:
         """Return the tokens at `rows` at their original coordinates."""
         places = (self.segment, self.offset, self.index)

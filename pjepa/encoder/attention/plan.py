@@ -53,7 +53,7 @@ class Attends(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class AttentionPlan:
     """Takes and block ids [N] of a packed batch; what a way of computing needs is made on demand.
 
     Worked out once, shared by all layers.
@@ -63,9 +63,9 @@ class Plan:
     block: Tensor
     rows: Tensor | None = None  # queries [M] whose result is wanted
 
-    def at(self, rows: Tensor | None) -> Plan:
+    def at(self, rows: Tensor | None) -> AttentionPlan:
         """Return the plan for some queries only, in order."""
-        return Plan(self.take_lengths, self.block, rows)
+        return AttentionPlan(self.take_lengths, self.block, rows)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return `attend` along this plan."""
@@ -114,12 +114,12 @@ def seen_keys(take_lengths: tuple[int, ...], block: Tensor) -> tuple[Tensor, Ten
     return first, last
 
 
-def attention_plan(layout: Layout, block: Tensor) -> Plan:
+def attention_plan(layout: Layout, block: Tensor) -> AttentionPlan:
     """Return the plan for block ids [N], which must not decrease inside a take."""
-    return Plan(layout.take_lengths, block)
+    return AttentionPlan(layout.take_lengths, block)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan) -> Tensor:
     """Return softmax attention of packed q, k, v [N, heads, d_h] along the plan -> [M, heads, d_h].
 
     A compiled model bypasses it. Marking this at the definition would import torch's compiler,
@@ -130,7 +130,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     return _attend(q, k, v, plan)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
+def _attend(q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan) -> Tensor:
     q, k, v = of_one_dtype(q, k, v)
     if not len(v):
         return v
@@ -163,7 +163,7 @@ class Chunk:
     mask: Tensor | None  # bool [stop - start, stop - first]; None: everything
 
 
-def chunks_of(plan: Plan, limit: int = CHUNK) -> list[Chunk]:
+def chunks_of(plan: AttentionPlan, limit: int = CHUNK) -> list[Chunk]:
     """Return spans of whole blocks, about `limit` queries or one block.
 
     A token-causal take is one.

@@ -21,7 +21,9 @@ FIT_TOKENS = 100_000  # of training takes that calibrate a threshold
 
 @dataclass(frozen=True)
 class FoundConfig:
-    """`tokens` is the mean segment length wanted; the shortest is half of it unless given."""
+    """Lengths in tokens of found segments: the mean one wanted, and the shortest and longest
+    allowed; the shortest is half the mean by default.
+    """
 
     tokens: int = 32
     max_tokens: int = 128
@@ -84,7 +86,7 @@ def segment_ends(length: int, change: float, config: FoundConfig, threshold: flo
 
 
 class SegmentFinder:
-    """Finds segments online: its decision depends on that token and earlier ones only.
+    """An online segmenter, whose decision at a token depends on that token and earlier ones only.
 
     A change is noticed some tokens late, so a segment may end with the first tokens of the next
     step; a closed segment is never reopened.

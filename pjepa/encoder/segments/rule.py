@@ -12,24 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from pjepa.core.choices import SegmentKind
 from pjepa.core.runs import runs
 from pjepa.encoder.segments.found import FoundConfig, FoundParameters, fit_threshold, found_segments
 from pjepa.encoder.segments.offline import fit_penalty, ruptures_segments
 from pjepa.streams.segments import attention_segments
 from pjepa.ui.errors import InputError
 
-Kind = Literal["annotated", "fixed", "found", "ruptures"]
-
 
 @dataclass(frozen=True)
 class SegmentRule:
     """Where segments come from; `found` and `ruptures` need what was measured for them."""
 
-    kind: Kind = "annotated"
+    kind: SegmentKind = "annotated"
     block: int = 64
     found: FoundParameters | None = None
 
@@ -73,7 +71,7 @@ def _unannotated(features: np.ndarray, rule: SegmentRule, name: str) -> np.ndarr
 
 
 def segment_threshold(
-    takes: Sequence[np.ndarray], config: FoundConfig, std: np.ndarray, kind: Kind
+    takes: Sequence[np.ndarray], config: FoundConfig, std: np.ndarray, kind: SegmentKind
 ) -> float:
     """Return what `FoundParameters.threshold` must be on these training takes.
 

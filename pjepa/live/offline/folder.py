@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pjepa.core.files import read_json, write_json
+from pjepa.core.files import read_object, write_json
 from pjepa.ui.errors import InputError
 
 WORK, VIDEOS = ".pjepa", "videos"
@@ -27,7 +27,7 @@ def begin_folder(folder: Path, made_by: Mapping[str, Any]) -> None:
     if not is_ours(folder):
         write_json(_made_by(folder), dict(made_by))
         return
-    before = read_json(_made_by(folder))
+    before = read_object(_made_by(folder))
     changed = [name for name in made_by if made_by[name] != before.get(name)]
     if changed:
         raise InputError(
@@ -38,7 +38,7 @@ def begin_folder(folder: Path, made_by: Mapping[str, Any]) -> None:
 def finished(folder: Path, name: str, digest: str) -> dict[str, Any] | None:
     """Return the note of a video that is done; None if it is not, or the file is another now."""
     file = _note(folder, name)
-    note = dict(read_json(file)) if file.is_file() else {}
+    note = dict(read_object(file)) if file.is_file() else {}
     return note if note.get("sha256") == digest else None
 
 
@@ -51,7 +51,7 @@ def notes(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the notes of all finished videos by name."""
     place = folder / WORK / VIDEOS
     files = sorted(place.rglob("*.json"))
-    return {f.relative_to(place).as_posix().removesuffix(".json"): read_json(f) for f in files}
+    return {f.relative_to(place).as_posix().removesuffix(".json"): read_object(f) for f in files}
 
 
 def _made_by(folder: Path) -> Path:

@@ -50,7 +50,7 @@ def run_local(
 ) -> Iterator[Outcome]:
     """Yield outcomes as they come; takes are started in order."""
     check_cuda(config.device)  # once, before any worker says it
-    team = Team(jobs, config, facts)
+    team = WorkerPool(jobs, config, facts)
     try:
         yield from team.outcomes(on_frames)
     finally:
@@ -96,7 +96,7 @@ class Worker:
         self.process.join()
 
 
-class Team:
+class WorkerPool:
     """The workers and the takes that wait for one."""
 
     def __init__(self, jobs: list[Job], config: PatchesConfig, facts: BackboneFacts) -> None:

@@ -51,7 +51,7 @@ def run_ray(
 
 
 def gpu_share(devices: float, workers: int) -> float:
-    """Return the part of a GPU that one take asks for: so many that `workers` takes run at once.
+    """Return the share of a GPU that one take asks for, so that `workers` takes run at once.
 
     Every worker loads the model, so their number per GPU is bounded by its memory.
     """

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from pjepa.hub.places import checkpoint_folders
-from pjepa.ui.errors import InputError
+from pjepa.ui.errors import InputError, first_line
 
 HF = "hf:"
 TUBELET = 2
@@ -57,7 +57,7 @@ def video_shape(name: str) -> VideoShape:
         )
     if kind == "vjepa2" and any(mark in f"{name} {stated}" for mark in ("2.1", "2_1", "21-")):
         raise InputError(
-            f"{HF}{name}: names itself V-JEPA 2.1, and transformers computes V-JEPA 2; use the "
+            f"{HF}{name}: calls itself V-JEPA 2.1, but transformers implements V-JEPA 2; use the "
             "released weights, patches.backbone vjepa2_1_vit_..._384 (`pjepa fetch --list`)"
         )
     config = _config(folder)
@@ -101,7 +101,7 @@ def video_model(name: str, seed: int | None = None) -> nn.Module:
             use_safetensors=True, dtype=torch.float32,
         )  # fmt: skip
     except Exception as error:  # the library raises many kinds
-        raise InputError(f"{folder}: cannot be loaded ({_first_line(error)})") from None
+        raise InputError(f"{folder}: cannot be loaded ({first_line(error)})") from None
     _refuse_misfits(name, found)
     return _frozen(model)
 
@@ -125,7 +125,7 @@ def model_folder(name: str, weights: bool = False) -> Path:
         return Path(snapshot_download(name, allow_patterns=FILES if weights else FILES[:2]))
     except Exception as error:  # the client raises many kinds
         raise InputError(
-            f"{HF}{name}: not on this machine, and the hub did not answer ({_first_line(error)}); "
+            f"{HF}{name}: not on this machine, and the hub did not answer ({first_line(error)}); "
             f"put the repository's files into {checkpoint_folders()[3] / name}"
         ) from None
 
@@ -173,7 +173,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text()))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: no JSON object ({_first_line(error)})") from None
+        raise InputError(f"{path}: not a JSON object ({first_line(error)})") from None
 
 
 def _transformers() -> Any:
@@ -182,7 +182,3 @@ def _transformers() -> Any:
     except ImportError:
         raise InputError("hf: backbones need transformers; install pjepa[hf]") from None
     return transformers
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

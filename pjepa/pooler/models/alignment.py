@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Alignment:
-    """tokens -> (tokens - shift_from) rotation + shift_to."""
+    """The map tokens -> (tokens - shift_from) rotation + shift_to."""
 
     rotation: NDArray[np.float32]  # [D, D] orthogonal
     shift_from: NDArray[np.float32]  # [D]

@@ -8,8 +8,8 @@ from math import gcd
 from pathlib import Path
 from typing import Any
 
+from pjepa.core.choices import WindowScope
 from pjepa.core.files import file_sha256, read_json
-from pjepa.core.time_grid import WindowScope
 from pjepa.patches.store import PatchInfo
 from pjepa.ui.errors import InputError
 

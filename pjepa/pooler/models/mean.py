@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pjepa.core.files import read_json
+from pjepa.core.files import read_object
 from pjepa.pooler.models.facts import CONFIG, PoolerFacts
 
 Cells = Literal["average", "concat"]
@@ -46,7 +46,7 @@ class MeanPooler:
 
     @classmethod
     def read(cls, folder: Path, facts: PoolerFacts) -> MeanPooler:
-        return cls(facts, read_json(folder / CONFIG)["cells"])
+        return cls(facts, read_object(folder / CONFIG, "cells")["cells"])
 
     def tokens(
         self,

@@ -17,12 +17,13 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from pjepa.core.files import read_json
+from pjepa.core.files import read_object
+from pjepa.core.runs import Span
 from pjepa.core.time_grid import cut_ids, window_ids
 from pjepa.pooler.models.action import ActionPooler, ActionShape, padded
 from pjepa.pooler.models.alignment import Alignment
 from pjepa.pooler.models.facts import CONFIG, PoolerFacts
-from pjepa.pooler.models.windows import Span, pooled_spans
+from pjepa.pooler.models.windows import pooled_spans
 from pjepa.ui.errors import InputError
 from pjepa.ui.transfer import sent
 
@@ -48,7 +49,7 @@ class StoredPooler:
         """Return the poolers of a folder; `threads` change the last bits of tokens."""
         if threads is not None:
             torch.set_num_threads(threads)
-        config = read_json(folder / CONFIG)
+        config = read_object(folder / CONFIG, "model", "fold_of", "batch_windows")
         shape = ActionShape(**config["model"])
         main, _ = read_weights(folder / MODEL, shape, device)
         folds = tuple(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pjepa.core.runs import runs
-
-Span = tuple[int, int]  # first step, and past the last
+from pjepa.core.runs import Span, runs
 
 
 def pooled_spans(

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
+from pjepa.core.runs import Span
 from pjepa.nn.mlp import Mlp
 from pjepa.probes.attentive.config import AttentiveConfig
-from pjepa.probes.base.probe import Span
 from pjepa.probes.base.sight import Sight
 from pjepa.probes.base.temporal import Task, TemporalProbe
 

@@ -10,7 +10,7 @@ from pjepa.core.machine import Placed
 from pjepa.core.section import Section
 
 SelectOn = Literal["holdout", "val", "test", "last"]
-Protocol = Literal["segments", "seconds"]
+ProtocolName = Literal["segments", "seconds"]
 
 
 class ProbeCommonConfig(Placed):
@@ -29,7 +29,7 @@ class ProbeCommonConfig(Placed):
     input_norm: Literal["none", "standardize"] = "none"  # of trained probes, by the fitted takes
     select_on: SelectOn = "holdout"  # val, test: published habits, marked in every table
     label_fraction: float = Field(1.0, gt=0, le=1)  # of the train takes (Table 4)
-    streaming: tuple[Protocol, ...] = ("segments", "seconds")  # how the context grows (Table 3)
+    streaming: tuple[ProtocolName, ...] = ("segments", "seconds")  # how the context grows (Table 3)
     stream_step_s: float = Field(8.0, gt=0)  # seconds that `seconds` grows by
 
     @field_validator("seeds")
@@ -41,7 +41,7 @@ class ProbeCommonConfig(Placed):
 
 
 class TrainedConfig(Section):
-    """How a trained probe is trained; each probe has its own defaults."""
+    """Settings of a trained probe's training; each probe has its own defaults."""
 
     tuned: ClassVar[tuple[str, ...]] = ("epochs", "lr")
 

@@ -7,12 +7,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pjepa.core.runs import Span
 from pjepa.probes.base.sight import Sight
 from pjepa.streams.segments import attention_segments
 
 Features = NDArray[np.float32]
 SegmentIds = NDArray[np.int64]
-Span = tuple[int, int]  # first token and end of what is new in a prefix
 
 
 def probe_segments(segment: NDArray[np.int32]) -> SegmentIds:
@@ -26,7 +26,9 @@ def probe_segments(segment: NDArray[np.int32]) -> SegmentIds:
 
 
 class Probe(Protocol):
-    """`features [T, D]`, `segments [T]` (see `probe_segments`) -> probabilities [T, C]."""
+    """A fitted map from `features [T, D]` and `segments [T]` (see `probe_segments`) to
+    probabilities [T, C].
+    """
 
     @property
     def details(self) -> dict[str, Any]:

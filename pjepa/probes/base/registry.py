@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pjepa.core.files import read_json
+from pjepa.core.files import read_object
 from pjepa.core.section import Section
 from pjepa.probes import probe_names
 from pjepa.probes.base.data import CellData, Run
@@ -44,10 +44,10 @@ def probe_kind(name: str) -> ProbeKind:
 
 def load_probe(folder: Path) -> Probe:
     """Return the probe of a cell's `model/`; `predict(features, segments)` gives [T, C]."""
-    kind = read_json(folder / "config.json").get("kind")
+    kind = read_object(folder / "config.json").get("kind")
     if kind not in probe_names():
         known = ", ".join(probe_names())
-        raise InputError(f"{folder}: unknown kind of probe {kind!r}; known: {known}")
+        raise InputError(f"{folder}/config.json: unknown kind of probe {kind!r}; known: {known}")
     return probe_kind(kind).load(folder)
 
 

@@ -14,7 +14,7 @@ from pjepa.probes.base.roles import Labels, Roles
 from pjepa.ui.errors import InputError
 
 
-class Tokens(Protocol):
+class TakeTokens(Protocol):
     """Features [T, D] and segments [T] of a take."""
 
     def features(self, take: str) -> NDArray[np.float32]: ...
@@ -66,7 +66,7 @@ class Targets:
         return labelled_take(take, features, self.labels)
 
 
-def score_probe(probe: Probe, tokens: Tokens, targets: Targets) -> FitResult:
+def score_probe(probe: Probe, tokens: TakeTokens, targets: Targets) -> FitResult:
     """Return the predictions and statistics of a probe on the reported takes."""
     predictions, statistics = {}, {}
     for take in targets.roles.reported:

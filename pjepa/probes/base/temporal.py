@@ -20,7 +20,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from pjepa.core.files import write_json
-from pjepa.probes.base.probe import Features, SegmentIds, Span
+from pjepa.core.runs import Span
+from pjepa.probes.base.probe import Features, SegmentIds
 from pjepa.probes.base.sight import Sight
 from pjepa.ui.errors import InputError
 

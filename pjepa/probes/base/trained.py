@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from pjepa.core.files import read_json
+from pjepa.core.files import read_object
 from pjepa.metrics.runs import label_runs
 from pjepa.nn.scale import channel_scale
 from pjepa.probes.base.config import ProbeCommonConfig, TrainedConfig
@@ -18,7 +18,7 @@ from pjepa.probes.base.registry import ProbeKind
 from pjepa.probes.base.roles import Labels
 from pjepa.probes.base.scoring import labelled_take, score_probe
 from pjepa.probes.base.temporal import Task, TemporalProbe, TrainedProbe
-from pjepa.probes.base.training import ProbeTake, Tick, Trainer
+from pjepa.probes.base.training import ProbeTake, ProbeTrainer, Tick
 from pjepa.streams.store import StreamReader
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import Meter, say
@@ -52,7 +52,7 @@ class TrainedKind:
 
     def load(self, folder: Path) -> TrainedProbe:
         """Return the probe that `TrainedProbe.save` wrote."""
-        config = read_json(folder / "config.json")
+        config = read_object(folder / "config.json", "settings", "fit", *Task.__dataclass_fields__)
         task = Task(**{name: config[name] for name in Task.__dataclass_fields__})
         probe = self.new(self.config.model_validate(config["settings"]), task, 0)
         tensors = load_file(folder / "model.safetensors")
@@ -109,7 +109,7 @@ class Fitting:
 
         def fit(seed: int, state: Path | None, tick: Tick) -> TrainedProbe:
             probe = self._placed(self._new(takes, seed), takes)
-            trainer = Trainer(
+            trainer = ProbeTrainer(
                 probe.module, takes, choose, probe.mean, probe.std, self.config,
                 self.task.background, seed,
             )  # fmt: skip

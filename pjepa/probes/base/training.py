@@ -44,7 +44,7 @@ class ProbeTake:
 
 
 @dataclass
-class Trainer:
+class ProbeTrainer:
     """One training: the module, what it is shown, and what the best epoch is chosen on."""
 
     model: TemporalProbe

@@ -116,8 +116,8 @@ class SelfCrossBranch(nn.Module):
         return self.out_linear(self.norm(a))
 
 
-class CrossAttention(nn.Module):
-    """y' = W [y, softmax(q k / sqrt(hidden)) v]: one head, y asks x, no residual, no norm."""
+class OneHeadCrossAttention(nn.Module):
+    """Cross-attention y' = W [y, softmax(q k / sqrt(hidden)) v]: y asks x, no residual, no norm."""
 
     def __init__(self, config: FactConfig, out: int) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from pjepa.probes.fact.action_branch import CrossAttention, SelfBranch, SelfCrossBranch
+from pjepa.probes.fact.action_branch import OneHeadCrossAttention, SelfBranch, SelfCrossBranch
 from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.fact.frame_branch import frame_branch
 from pjepa.probes.fact.runs import Runs, padded_runs, runs_of
@@ -55,7 +55,7 @@ def split(features: Tensor, classes: int) -> tuple[Tensor, Tensor]:
 
 
 class InputBlock(nn.Module):
-    """`i`: both branches start from the input."""
+    """Block `i`: both branches start from the input."""
 
     def __init__(self, config: FactConfig, width: int, classes: int) -> None:
         super().__init__()
@@ -73,15 +73,15 @@ class InputBlock(nn.Module):
 
 
 class UpdateBlock(nn.Module):
-    """`u`: tokens attend to the frames, then to each other, and frames attend to the tokens."""
+    """Block `u`: tokens attend to frames, then to each other, and frames attend to tokens."""
 
     def __init__(self, config: FactConfig, classes: int) -> None:
         super().__init__()
         self.classes = classes
         self.frame_branch = frame_branch(config, config.update_frame_layers)
-        self.f2a_layer = CrossAttention(config, config.action_dim)
+        self.f2a_layer = OneHeadCrossAttention(config, config.action_dim)
         self.action_branch = SelfBranch(config)
-        self.a2f_layer = CrossAttention(config, config.frame_dim)
+        self.a2f_layer = OneHeadCrossAttention(config, config.frame_dim)
 
     def forward(
         self,
@@ -99,8 +99,8 @@ class UpdateBlock(nn.Module):
 
 
 class RunBlock(UpdateBlock):
-    """`U`: temporal down- and upsampling. Tokens and predicted runs exchange information, frames
-    take the result.
+    """Block `U`: temporal down- and upsampling. Tokens and predicted runs exchange information,
+    frames take the result.
 
     Runs are those of the frames' most probable class in the block before.
     """

@@ -1,4 +1,4 @@
-"""All numbers of FACT, and the two published settings for EgoProceL."""
+"""All numbers of FACT."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pjepa.probes.base.config import TrainedConfig
 
 
 class FactConfig(Section):
-    """Defaults are the P-JEPA supplement's table; what it leaves open is FACT's EgoProceL file.
+    """FACT's model; defaults are the P-JEPA supplement's table, what it leaves open is FACT's
+    EgoProceL file.
 
     FACT's own name of a setting is given in brackets where ours differs.
     """
@@ -56,10 +57,10 @@ class FactConfig(Section):
     merge_weight: float = Field(0.9, ge=0, le=1)  # of the frames; "matching weight" there [mwt]
 
     # Optimisation (Adam, one take per step)
-    epochs: int = Field(150, ge=1)
+    epochs: int = Field(150, ge=1)  # official: 350
     lr: float = Field(1e-4, gt=0)
     weight_decay: float = Field(0.0, ge=0)
-    milestones: tuple[int, ...] = (100,)
+    milestones: tuple[int, ...] = (100,)  # official: 250
     gamma: float = Field(0.1, gt=0, le=1)
     clip_grad: float = Field(10.0, gt=0)
 
@@ -84,12 +85,6 @@ class FactConfig(Section):
     def with_tokens_for(self, segments: int) -> Self:
         """Return this config with at least one token per segment of the longest take."""
         return self.model_copy(update={"tokens": max(self.tokens, segments)})
-
-
-PRESETS = {
-    "paper": FactConfig(),
-    "official": FactConfig(epochs=350, milestones=(250,)),
-}
 
 
 class FactProbeConfig(FactConfig, TrainedConfig):

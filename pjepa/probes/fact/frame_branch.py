@@ -32,7 +32,8 @@ def folded(first: Tensor, second: Tensor, fusion: Tensor, *biases: Tensor) -> tu
 
 
 class FoldedLayer(torch.autograd.Function):
-    """y[t] = ReLU(bias + sum_k x[t + offset_k] W_k) with `folded` W and bias: x [T, C], y [T, O].
+    """The layer y[t] = ReLU(bias + sum_k x[t + offset_k] W_k), `folded` W and bias: x [T, C], y [T,
+    O].
 
     Five matrix products per frame instead of eight; what is shifted out of the take is not
     computed. Only x and the sign of y are kept for the gradient, the weights are folded again.
@@ -104,7 +105,7 @@ def conv3(width: int, dilation: int) -> nn.Conv1d:
 
 
 class DualDilatedBranch(nn.Module):
-    """`m2`: MS-TCN++ layers, whose two convolutions have falling and growing dilations."""
+    """Branch `m2`: MS-TCN++ layers, whose two convolutions have falling and growing dilations."""
 
     def __init__(self, config: FactConfig, layers: int, d_in: int | None) -> None:
         super().__init__()
@@ -142,7 +143,7 @@ class DilatedLayer(nn.Module):
 
 
 class DilatedBranch(nn.Module):
-    """`m`: MS-TCN layers with growing dilations."""
+    """Branch `m`: MS-TCN layers with growing dilations."""
 
     def __init__(self, config: FactConfig, layers: int, d_in: int | None) -> None:
         super().__init__()

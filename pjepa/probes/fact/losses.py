@@ -16,7 +16,7 @@ STEEPEST = 16.0  # a change of log-probability is punished up to 4, squared
 
 
 @dataclass(frozen=True)
-class Weights:
+class LossWeights:
     """Weights of the classes, and of the segments in the order of the match."""
 
     classes: Tensor  # [C + 1], the null class last
@@ -63,7 +63,7 @@ def token_loss(logits: Tensor, truth: Truth, match: Match, weights: Tensor) -> T
 
 
 def exchange_terms(
-    exchange: Exchange, truth: Truth, match: Match, weights: Weights
+    exchange: Exchange, truth: Truth, match: Match, weights: LossWeights
 ) -> dict[str, Tensor]:
     """Return the losses of both attentions (`f2a`, `a2f`) and of the runs' classes (`seg`).
 
@@ -90,7 +90,7 @@ def exchange_terms(
 
 
 def loss_terms(
-    output: BlockOutput, truth: Truth, match: Match, weights: Weights
+    output: BlockOutput, truth: Truth, match: Match, weights: LossWeights
 ) -> dict[str, Tensor]:
     """Return every term of one block, unweighted."""
     found = {"smooth": block_smoothness(output)}

@@ -15,7 +15,7 @@ from torch.nn.functional import dropout
 from pjepa.probes.fact.blocks import BlockOutput, InputBlock, RunBlock, UpdateBlock
 from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.fact.losses import (
-    Weights,
+    LossWeights,
     block_loss,
     block_smoothness,
     class_weights,
@@ -88,7 +88,7 @@ class Fact(nn.Module):
         match = self.match(outputs, truth)
         aligned = self.config.align_segment_weights
         segments = segment_weights(self.class_weight, truth, match, aligned)
-        weights = Weights(self.class_weight, segments)
+        weights = LossWeights(self.class_weight, segments)
         return [loss_terms(output, truth, match, weights) for output in outputs]
 
     def truth(self, outputs: Outputs, labels: Tensor) -> Truth:

@@ -25,7 +25,7 @@ class FrameRuns(NamedTuple):
 
     @property
     def padding(self) -> None:
-        """None of them is padding."""
+        """Return None: no run is padding."""
         return
 
     def middles(self) -> Tensor:

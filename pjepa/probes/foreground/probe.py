@@ -18,8 +18,6 @@ from pjepa.probes.base.temporal import Task, TemporalProbe
 from pjepa.probes.foreground.config import ForegroundConfig
 from pjepa.ui.errors import InputError
 
-UNKNOWN = -1
-
 
 class Logits(NamedTuple):
     foreground: Tensor  # [T, C - 1], every class but background in order

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pjepa.probes.base.config import ProbeCommonConfig
 from pjepa.probes.base.data import CellData, Run, TakeSource
 from pjepa.probes.base.roles import Labels, take_roles
-from pjepa.probes.base.scoring import FitResult, Targets, Tokens, score_probe
+from pjepa.probes.base.scoring import FitResult, TakeTokens, Targets, score_probe
 from pjepa.probes.linear.config import LinearConfig
 from pjepa.probes.linear.probe import fit_converged, fit_paper
 from pjepa.ui.progress import say
@@ -31,7 +31,7 @@ class PlainTokens:
 
 
 def fit_and_score(
-    tokens: Tokens,
+    tokens: TakeTokens,
     targets: Targets,
     config: LinearConfig,
     common: ProbeCommonConfig,

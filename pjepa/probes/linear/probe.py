@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pjepa.core.files import read_json, write_json
+from pjepa.core.files import read_object, write_json
+from pjepa.core.runs import Span
 from pjepa.nn.optimizers import AdamW
 from pjepa.nn.scale import channel_scale
-from pjepa.probes.base.probe import Span
 from pjepa.probes.base.scoring import LabelledTake
 from pjepa.probes.base.sight import Sight
 from pjepa.probes.linear.config import LinearConfig, PaperFitConfig
@@ -31,7 +31,7 @@ CLEAR_FALL = 0.5  # points of hold-out accuracy below the best that count as a f
 
 @dataclass(frozen=True)
 class LinearProbe:
-    """scores = softmax(W (x - mean) / std + b); `details` says how it was fitted (JSON values)."""
+    """The probe softmax(W (x - mean) / std + b); `details` says how it was fitted (JSON values)."""
 
     weight: Tensor  # [C, D] float32
     bias: Tensor  # [C], -inf for classes that never occurred in training
@@ -74,7 +74,7 @@ class LinearProbe:
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Return the probe that `save` wrote."""
-        details = read_json(folder / "config.json")
+        details = read_object(folder / "config.json", "classes", "width")
         if details.pop("kind", None) != "linear":
             raise InputError(f"{folder}: not a linear probe")
         tensors = load_file(folder / "model.safetensors")

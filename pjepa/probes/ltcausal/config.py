@@ -11,7 +11,8 @@ from pjepa.probes.shared.long_term.config import LTContextConfig
 
 
 class LTCausalConfig(LTContextConfig):
-    """Defaults are the supplement's EgoProceL table ("Causal LTContext"); the rest is LTContext's.
+    """LT-Causal's model; defaults are the supplement's EgoProceL table ("Causal LTContext"), the
+    rest is LTContext's.
 
     `kind: strict` is LTContext made causal, as the paper writes it. `release` is what the authors'
     code computes: a query's window is |i - j| <= W, keys come from the stage before like values,

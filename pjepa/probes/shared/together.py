@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pjepa.probes.base.probe import Span
+from pjepa.core.runs import Span
 from pjepa.probes.base.temporal import TemporalProbe
 from pjepa.ui.transfer import sent
 

@@ -22,6 +22,7 @@ from pjepa.core.files import atomic_file
 from pjepa.curve.file import LEARNED, ProbeCurve
 from pjepa.report.numbers.proof import DemoNumbers
 from pjepa.report.numbers.results import REFERENCE, Cell
+from pjepa.ui.errors import InputError
 
 DPI = 100
 ENCODED = ("pjepa", "pjepa_segment")
@@ -112,7 +113,10 @@ def read_curves(folder: Path) -> list[Curve]:
     known = [name for name in CURVES if name in names]
     curves = []
     for name in [*known, *(name for name in names if name not in CURVES)]:
-        frame = pd.read_csv(names[name], sep="\t")
+        try:
+            frame = pd.read_csv(names[name], sep="\t")
+        except ValueError:  # empty, or not text
+            raise InputError(f"{names[name]}: not a curve; run `dvc repro pretrain`") from None
         column = name.rpartition("/")[2]
         if {"step", column} <= set(frame.columns):
             part = frame[["step", column]].apply(pd.to_numeric, errors="coerce").dropna()

@@ -26,7 +26,7 @@ BACKGROUND, UNKNOWN = "#d9d9d9", "#ffffff"
 
 
 @dataclass(frozen=True)
-class Look:
+class ClassLook:
     """The colour of a class, the pattern on it, and the pattern's ink."""
 
     color: str
@@ -34,16 +34,16 @@ class Look:
     ink: str
 
 
-def class_look(label: int, background: int | None) -> Look:
+def class_look(label: int, background: int | None) -> ClassLook:
     """Return the look of a class id: the same in every picture of a data set."""
     if label < 0:
-        return Look(UNKNOWN, "", INKS[0])
+        return ClassLook(UNKNOWN, "", INKS[0])
     if label == background:
-        return Look(BACKGROUND, "", INKS[0])
+        return ClassLook(BACKGROUND, "", INKS[0])
     place = label - (1 if background is not None and label > background else 0)
     rank, hue = divmod(place, len(HUES))
     if rank == 0:
-        return Look(HUES[hue], "", INKS[0])
+        return ClassLook(HUES[hue], "", INKS[0])
     patterned = PATTERNS[1:]
     ink, pattern = divmod((rank - 1) % (len(patterned) * len(INKS)), len(patterned))
-    return Look(HUES[hue], patterned[pattern], INKS[ink])
+    return ClassLook(HUES[hue], patterned[pattern], INKS[ink])

@@ -19,7 +19,7 @@ from pjepa.core.runs import Spans, label_spans
 from pjepa.core.tables import Classes
 from pjepa.report.figures.figures import house_style, save_png
 from pjepa.report.figures.palette import class_look
-from pjepa.report.numbers.gains import Choice, chosen_takes, take_accuracy, take_gains
+from pjepa.report.numbers.gains import ChosenTake, chosen_takes, take_accuracy, take_gains
 from pjepa.report.numbers.predictions import Predictions
 from pjepa.report.numbers.results import Cell
 
@@ -64,7 +64,7 @@ def draw_timelines(
     return captions
 
 
-def caption(choice: Choice) -> str:
+def caption(choice: ChosenTake) -> str:
     """Return the take, why it is shown, and its gain."""
     shown = " ".join(choice.gain.take_id.split())
     return f"{shown}, {choice.why} ({choice.gain.points:+.1f} points of acc)"

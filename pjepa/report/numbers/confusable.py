@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from pjepa.core.tables import Classes
-from pjepa.metrics.classes import confusion
 from pjepa.report.numbers.maps import SMALLEST, tsne
 from pjepa.report.numbers.predictions import Predictions
 from pjepa.streams.store import StreamReader
@@ -54,10 +53,11 @@ class Zoom:
 
 def class_confusion(predictions: Predictions, classes: int) -> np.ndarray:
     """Return counts [truth, prediction] over all takes; unknown truths are dropped."""
-    counts = np.zeros((classes, classes + 1), np.int64)
+    counts = np.zeros((classes, classes), np.int64)
     for take in predictions.values():
-        counts += confusion(take.labels, take.predicted, classes)
-    return counts[:, :classes]
+        known = (take.labels >= 0) & (take.predicted >= 0) & (take.predicted < classes)
+        np.add.at(counts, (take.labels[known], take.predicted[known]), 1)
+    return counts
 
 
 def class_pairs(before: np.ndarray, after: np.ndarray, background: int | None) -> list[ClassPair]:

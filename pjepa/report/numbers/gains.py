@@ -34,7 +34,7 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenTake:
     """A take to draw, and why it was chosen."""
 
     gain: Gain
@@ -69,7 +69,7 @@ def take_accuracy(cell: Cell, take: str, variant: int | None = None) -> float:
     return float(np.mean([_share(statistics[take]) for statistics in chosen]))
 
 
-def chosen_takes(gains: Sequence[Gain], count: int) -> list[Choice]:
+def chosen_takes(gains: Sequence[Gain], count: int) -> list[ChosenTake]:
     """Return best, median and worst by gain, then takes evenly between."""
     last = len(gains) - 1
     between = np.linspace(0, last, max(count, 2)).round().astype(int).tolist()
@@ -77,7 +77,7 @@ def chosen_takes(gains: Sequence[Gain], count: int) -> list[Choice]:
     wanted = [0, last // 2, last, *between, *range(len(gains))]
     ranks = [rank for rank in dict.fromkeys(wanted) if 0 <= rank <= last][:count]
     return [
-        Choice(
+        ChosenTake(
             gains[rank],
             f"{named.get(rank, f'number {rank + 1}')} of {len(gains)} takes by gain",
             named.get(rank, f"take-{place + 1}"),

@@ -7,7 +7,7 @@ supplement). One thread and a fixed seed, so that the same features give the sam
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -135,7 +135,7 @@ def path_medians(
     config: ReportConfig,
 ) -> Medians:
     """Return medians over takes of the diagnostics of their paths on one map."""
-    rows = {take: path_2d(points[take_of == i]).to_dict() for i, take in enumerate(takes)}
+    rows = {take: asdict(path_2d(points[take_of == i])) for i, take in enumerate(takes)}
     return {
         name: median_interval(
             {take: row[name] for take, row in rows.items()}, groups, config.bootstrap, config.seed

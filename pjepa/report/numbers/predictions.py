@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from pjepa.core.runs import Spans, label_spans
-from pjepa.ui.errors import InputError
+from pjepa.core.tables import readable_table
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,14 @@ Predictions = Mapping[str, TakePrediction]  # by take id, in the table's order
 def read_predictions(folder: Path) -> Predictions:
     """Return the predictions of a cell's first run, by take."""
     path = folder / "predictions.parquet"
-    if not path.exists():
-        raise InputError(f"{path}: no such file; run `dvc repro`")
-    frame = pq.read_table(path).to_pandas()
-    return {
-        str(take): TakePrediction(
-            part["time_s"].to_numpy(np.float64),
-            part["label"].to_numpy(np.int64),
-            part["prediction"].to_numpy(np.int64),
-            part["score"].to_numpy(np.float64),
-        )
-        for take, part in frame.groupby("take_id", sort=False)
-    }
+    with readable_table(path, "probe"):
+        frame = pq.read_table(path).to_pandas()
+        return {
+            str(take): TakePrediction(
+                part["time_s"].to_numpy(np.float64),
+                part["label"].to_numpy(np.int64),
+                part["prediction"].to_numpy(np.int64),
+                part["score"].to_numpy(np.float64),
+            )
+            for take, part in frame.groupby("take_id", sort=False)
+        }

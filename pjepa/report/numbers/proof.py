@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pjepa.core.files import read_json
+from pjepa.core.files import read_object
 from pjepa.metrics.bootstrap import Interval
 from pjepa.report.numbers.results import Results
 from pjepa.ui.errors import InputError
@@ -60,7 +60,7 @@ def demo_numbers(results: Results, ceilings: Path) -> DemoNumbers | None:
     """Return the demo's numbers, or None where there is no demo or no linear probe."""
     if not ceilings.exists() or PROBE not in results.probes:
         return None
-    found = read_json(ceilings)
+    found = read_object(ceilings, "split", "order", "appearance", "history")
     split = results.of_probe(PROBE)[0].split
     if found["split"] != split:
         raise InputError(f"{ceilings}: computed on {found['split']}, but cells report {split}")

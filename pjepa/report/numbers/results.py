@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pjepa.cells.stored import CellStatistics, cell_statistics, streamed_statistics
-from pjepa.core.files import read_json
+from pjepa.core.files import read_object
 from pjepa.metrics.bootstrap import Interval, difference_intervals
 from pjepa.metrics.segmentation import CLIP_METRIC, METRICS
 from pjepa.report.config import ReportConfig
@@ -140,10 +140,19 @@ def read_cell(probe: str, representation: str, folder: Path) -> Cell:
     """Return the cell in a folder."""
     if not (folder / "details.json").exists():
         raise InputError(f"{folder}: no such cell; run `dvc repro` or take it out of `cells`")
-    details, metrics = read_json(folder / "details.json"), read_json(folder / "metrics.json")
-    if "runs" not in details:
-        raise InputError(f"{folder}: written by an older version; run `dvc repro`")
+    try:
+        return _cell(probe, representation, folder)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise InputError(
+            f"{folder}: details.json or metrics.json is damaged, or of an older version; "
+            "run `dvc repro`"
+        ) from None
+
+
+def _cell(probe: str, representation: str, folder: Path) -> Cell:
+    details = read_object(folder / "details.json")
     stored = details["intervals"][details["fits"][0]]
+    metrics = read_object(folder / "metrics.json")
     names = [name for name in (*METRICS, CLIP_METRIC) if name in stored]
     return Cell(
         probe=probe,
@@ -179,7 +188,7 @@ def _streamed(folder: Path) -> dict[str, Streamed]:
             entry["equals_offline"],
             {k: v for k, v in entry.items() if k not in ("metrics", "intervals", "runs")},
         )
-        for protocol, entry in read_json(path).items()
+        for protocol, entry in read_object(path).items()
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +76,7 @@ def trajectory_medians(
 ) -> dict[str, Interval | None]:
     """Return medians over takes with 95 % intervals; a take's value is the mean over variants."""
     rows = [
-        {take: trajectory(walk.vectors).to_dict() for take, walk in walks.items()}
+        {take: asdict(trajectory(walk.vectors)) for take, walk in walks.items()}
         for walks in variants
     ]
     values = {

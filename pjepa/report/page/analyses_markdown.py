@@ -117,9 +117,7 @@ def _worst_sentence(worst: ClassPair, classes: Classes) -> str:
     )
 
 
-def class_gains_markdown(
-    gains: Sequence[ClassGain], classes: Classes, names: tuple[str, str] = SHOWN
-) -> str:
+def class_gains_markdown(gains: Sequence[ClassGain], classes: Classes) -> str:
     """Return every class: share of its frames that are right, before and after."""
     rows = [
         [
@@ -131,7 +129,7 @@ def class_gains_markdown(
         ]
         for row in gains
     ]
-    columns = [escaped(name) for name in names]
+    columns = [escaped(name) for name in SHOWN]
     return markdown_table(["class", "tokens", *columns, "difference (95 %)"], rows)
 
 

@@ -13,7 +13,7 @@ from pjepa.report.figures.timelines import Track
 from pjepa.report.numbers.analyses import SHOWN, Analyses, analyses_json
 from pjepa.report.numbers.confusable import class_confusion
 from pjepa.report.numbers.gains import (
-    Choice,
+    ChosenTake,
     Gain,
     class_gains,
     f1_by_length,
@@ -43,8 +43,8 @@ from pjepa.report.page.page import (
     Beside,
     Folded,
     Page,
+    PageSection,
     Part,
-    Section,
     Widget,
     page_html,
 )
@@ -109,7 +109,7 @@ def run_page(run: ReportRun) -> Page:
     spent = len(page_html(Page("", "", draft.sections, draft.data)))
     timelines = timeline_parts(draft, run.tracks, run_gains(run), run.sheets, run.config, spent)
     if timelines:
-        draft.sections.insert(1, Section("timelines", "Timelines", timelines))
+        draft.sections.insert(1, PageSection("timelines", "Timelines", timelines))
     first = run.results.cells[0]
     groups = first.statistics.groups
     facts = [
@@ -157,7 +157,7 @@ def _pair(run: ReportRun, draft: Draft) -> list[Part]:
     draft.data["pair-map"] = map_data(zoom.points, zoom.labels)
     parts: list[Part] = list(zoom_markdown(zoom, run.classes, run.results.probes[0]))
     gain = next(gain for gain in run_gains(run) if gain.take_id == zoom.take)
-    choice = Choice(gain, "most of the rarer of the two classes", "pair")
+    choice = ChosenTake(gain, "most of the rarer of the two classes", "pair")
     take = take_data(choice, run.tracks, run.tracks[0].cell.statistics.groups[zoom.take])
     take["focus"] = [zoom.pair.first, zoom.pair.second]
     if zoom.take in run.sheets:

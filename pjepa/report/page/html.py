@@ -13,9 +13,9 @@ INLINE = re.compile(r"\\(.)|`([^`]*)`|\*\*(.+?)\*\*|\*(.+?)\*|\[([^\]]+)\]\((#[\
 SPLIT = re.compile(r"(?<!\\)\|")
 
 
-def markdown_html(text: str, level: int = 0) -> str:
-    """Return blocks of our Markdown as HTML; headings go down by `level`. Pictures are left out."""
-    blocks = [_block(block, level) for block in text.strip().split("\n\n")]
+def markdown_html(text: str) -> str:
+    """Return blocks of our Markdown as HTML; pictures are left out."""
+    blocks = [_block(block) for block in text.strip().split("\n\n")]
     return "\n".join(block for block in blocks if block)
 
 
@@ -42,11 +42,11 @@ def inline_html(text: str) -> str:
     return "".join([*parts, escape(text[last:])])
 
 
-def _block(block: str, level: int) -> str:
+def _block(block: str) -> str:
     lines = block.strip().split("\n")
     heading = re.match(r"(#+) (.*)", block)
     if heading:
-        depth = min(len(heading[1]) + level, 6)
+        depth = len(heading[1])
         return f"<h{depth}>{inline_html(heading[2])}</h{depth}>"
     if block.startswith("!["):
         return ""

@@ -47,7 +47,7 @@ Part = str | Widget | Folded | Beside  # a str is Markdown
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """One part of the page: Markdown and widgets in order."""
 
     name: str  # its address inside the page
@@ -61,7 +61,7 @@ class Page:
 
     title: str
     subtitle: str
-    sections: Sequence[Section]
+    sections: Sequence[PageSection]
     data: Mapping[str, Any]
     headline: str = ""  # Markdown
 
@@ -90,7 +90,7 @@ def script_json(value: Any) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _section_html(section: Section) -> str:
+def _section_html(section: PageSection) -> str:
     parts = [_part_html(part) for part in section.parts]
     name = escape(section.name)
     head = f'<h2 id="{name}-title">{escape(section.title)}</h2>'

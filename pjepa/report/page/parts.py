@@ -14,7 +14,7 @@ from pjepa.report.numbers.gains import Gain, chosen_takes
 from pjepa.report.numbers.maps import Maps
 from pjepa.report.page.analyses_markdown import paths_markdown
 from pjepa.report.page.frames import Sheet
-from pjepa.report.page.page import Beside, Part, Section, Widget, script_json
+from pjepa.report.page.page import Beside, PageSection, Part, Widget, script_json
 from pjepa.report.page.widgets import (
     curve_data,
     map_data,
@@ -36,7 +36,7 @@ TIMELINE_SHARE = 0.6  # of the page; pictures get what is left
 class Draft:
     """Sections and data while a page is put together."""
 
-    sections: list[Section] = field(default_factory=list)
+    sections: list[PageSection] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
 
     def widget(self, kind: str, key: str, value: Any) -> Widget:
@@ -47,7 +47,7 @@ class Draft:
     def add(self, name: str, title: str, parts: Sequence[Part]) -> None:
         """Add a section, unless it is empty."""
         if parts:
-            self.sections.append(Section(name, title, parts))
+            self.sections.append(PageSection(name, title, parts))
 
 
 def training_parts(

@@ -16,7 +16,7 @@ from pjepa.metrics.lengths import LengthBin
 from pjepa.report.figures.figures import CURVES, Curve, cell_kind
 from pjepa.report.figures.palette import class_look
 from pjepa.report.figures.timelines import Track
-from pjepa.report.numbers.gains import Choice, ClassGain, Gain, take_accuracy
+from pjepa.report.numbers.gains import ChosenTake, ClassGain, Gain, take_accuracy
 from pjepa.report.numbers.proof import DemoNumbers
 from pjepa.report.numbers.results import Cell
 from pjepa.report.page.analyses_markdown import length_name
@@ -43,7 +43,7 @@ def score_data(cells: Sequence[Cell], demo: DemoNumbers | None) -> dict[str, Any
     return {"rows": rows, "lines": [[name, round(value, 2)] for name, value in lines.items()]}
 
 
-def take_data(choice: Choice, tracks: Sequence[Track], group: str) -> dict[str, Any]:
+def take_data(choice: ChosenTake, tracks: Sequence[Track], group: str) -> dict[str, Any]:
     """Return one take of the timelines: truth first, then every track."""
     take = choice.gain.take_id
     first = tracks[0].predictions[take]

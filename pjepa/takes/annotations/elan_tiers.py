@@ -16,18 +16,18 @@ from pathlib import Path
 
 from pjepa.ui.errors import InputError
 
-Span = tuple[float, float]  # milliseconds
+TimeSpan = tuple[float, float]  # milliseconds
 KINDS = ("ALIGNABLE_ANNOTATION", "REF_ANNOTATION")
 
 
 @dataclass(frozen=True)
-class Part:
+class ElanAnnotation:
     """One annotation; `entry` is its vocabulary entry, `span` is None if unknown."""
 
     ident: str
     value: str
     entry: str
-    span: Span | None
+    span: TimeSpan | None
 
 
 class Tiers:
@@ -46,15 +46,15 @@ class Tiers:
     def parent(self, name: str) -> str | None:
         return self.elements[name].get("PARENT_REF")
 
-    def parts(self, name: str) -> list[Part]:
+    def parts(self, name: str) -> list[ElanAnnotation]:
         """Return the annotations of a tier; those it depends on are timed first."""
-        spans: dict[str, Span] = {}
+        spans: dict[str, TimeSpan] = {}
         for tier in self._lineage(name):
             self._fill_slots(tier)
             spans |= self._aligned(tier)
             spans |= self._shared(tier, spans)
         return [
-            Part(ident, (part.findtext("ANNOTATION_VALUE") or "").strip(),
+            ElanAnnotation(ident, (part.findtext("ANNOTATION_VALUE") or "").strip(),
                  part.get("CVE_REF", ""), spans.get(ident))
             for part in self._annotations(name)
             if (ident := part.get("ANNOTATION_ID", ""))
@@ -95,7 +95,7 @@ class Tiers:
                 share = (place - left) / (right - left)
                 self._slots[order[place]] = start + share * (end - start)
 
-    def _aligned(self, name: str) -> dict[str, Span]:
+    def _aligned(self, name: str) -> dict[str, TimeSpan]:
         found = {}
         for part in self._annotations(name):
             start, end = (self._slots.get(slot) for slot in _ends(part))
@@ -103,7 +103,7 @@ class Tiers:
                 found[part.get("ANNOTATION_ID", "")] = (start, end)
         return found
 
-    def _shared(self, name: str, spans: dict[str, Span]) -> dict[str, Span]:
+    def _shared(self, name: str, spans: dict[str, TimeSpan]) -> dict[str, TimeSpan]:
         """Return times of annotations that refer to others and share their time."""
         children: dict[str, list[ET.Element]] = defaultdict(list)
         for part in self._annotations(name):

@@ -93,7 +93,7 @@ def read_json_rows(path: Path, values: list[dict[str, Any]], found: Annotations)
     for number, value in enumerate(values):
         row = {_column(str(k)): "" if v is None else str(v).strip() for k, v in value.items()}
         if len(row) < len(value):
-            raise InputError(f"{path}, [{number}]: two keys for one thing: {', '.join(value)}")
+            raise InputError(f"{path}, [{number}]: two keys for the same field: {', '.join(value)}")
         found.rows.append(_marked(f"{path}, [{number}]", row))
         keys |= dict.fromkeys(row)
     _note_unused(path, keys, found)

@@ -61,7 +61,7 @@ def xml_root(path: Path, what: str) -> ET.Element:
 
 
 @dataclass(frozen=True)
-class Row:
+class CsvRow:
     """One row of a CSV: its place in the file and its stripped cells by column."""
 
     where: str
@@ -73,7 +73,7 @@ class Table:
     """The rows of a CSV file that are not blank, and its columns."""
 
     columns: list[str] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[CsvRow] = field(default_factory=list)
 
 
 def csv_table(
@@ -119,11 +119,11 @@ def _lines(path: Path, text: str, separator: str) -> Iterator[tuple[str, list[st
             yield where, cells
 
 
-def _row(where: str, cells: list[str], columns: list[str]) -> Row:
+def _row(where: str, cells: list[str], columns: list[str]) -> CsvRow:
     if any(cells[len(columns) :]):
         raise InputError(f"{where}: more cells than the header's {len(columns)}; quote commas")
     filled = [*cells, *[""] * (len(columns) - len(cells))]
-    return Row(where, {name: cell for name, cell in zip(columns, filled, strict=False) if name})
+    return CsvRow(where, {name: cell for name, cell in zip(columns, filled, strict=False) if name})
 
 
 def closest(name: str, known: Iterable[str]) -> str:

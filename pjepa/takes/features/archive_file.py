@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pjepa.core.files import read_torch
 from pjepa.ui.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,32 +54,13 @@ class PackedRows:
 
     def __getitem__(self, index: Any) -> np.ndarray:
         first, stop = self.packed.span(self.number)
-        tokens = torch_file(self.packed.path)["tokens"]
+        tokens = read_torch(self.packed.path)["tokens"]
         return np.array(tokens[first:stop].numpy()[index])
-
-
-def torch_file(path: Path) -> dict[str, Any]:
-    """Return the dict of a torch file, memory-mapped; raise an error if it would run code."""
-    import torch
-
-    try:
-        content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-    except UnpicklingError:
-        raise InputError(
-            f"{path}: not a torch file that loads safely (it holds more than tensors, numbers and "
-            "names, or is damaged); fetch it again"
-        ) from None
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{path}: not a torch file that loads safely ({reason})") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: expected a dict, found {type(content).__name__}")
-    return content
 
 
 @lru_cache(maxsize=64)
 def _read(path: Path, stamp: tuple[int, int]) -> Packed:
-    content = torch_file(path)
+    content = read_torch(path)
     names = _names(path, content)
     tokens = tensor(path, content, "tokens", 2)
     if str(tokens.dtype) not in FLOATS:

@@ -28,10 +28,8 @@ from pjepa.takes.features.archive_file import PackedRows, read_packed
 from pjepa.takes.features.tsm_lmdb import lmdb_rows
 from pjepa.ui.errors import InputError
 
-Times = NDArray[np.float64]
 
-
-class Rows(Protocol):
+class FeatureRows(Protocol):
     """Features [T, D] read on demand: `rows[index]` with an index array."""
 
     @property
@@ -44,11 +42,11 @@ class Rows(Protocol):
 class Shipped:
     """Frame features of one take, read lazily if the format allows, and their times."""
 
-    features: Rows  # [T, D]
-    times_s: Times  # [T] seconds, increasing
+    features: FeatureRows  # [T, D]
+    times_s: NDArray[np.float64]  # [T] seconds, increasing
 
 
-Reader = Callable[[VideoRow, Path, str], Shipped]
+ShippedReader = Callable[[VideoRow, Path, str], Shipped]
 
 
 def locator(kind: str, path: str, key: str = "") -> str:
@@ -105,7 +103,7 @@ def read_span(key: str, rows: int, name: str) -> tuple[int, int]:
     return first, stop
 
 
-def span_times(first: int, stop: int, fps: float) -> Times:
+def span_times(first: int, stop: int, fps: float) -> NDArray[np.float64]:
     """Return seconds of rows first .. stop - 1."""
     return np.arange(first, stop, dtype=np.float64) / fps
 
@@ -156,7 +154,7 @@ def _packed(row: VideoRow, path: Path, key: str) -> Shipped:
     return Shipped(PackedRows(packed, int(key)), packed.video_times(int(key)))
 
 
-READERS: dict[str, Reader] = {
+READERS: dict[str, ShippedReader] = {
     "npy": _time_first,
     "npy-dt": _feature_first,
     "pt": _packed,

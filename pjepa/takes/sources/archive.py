@@ -21,6 +21,7 @@ from pjepa.takes.annotations.text_files import csv_table
 from pjepa.takes.config import ArchiveConfig, DataConfig
 from pjepa.takes.features.archive_file import Packed, read_packed
 from pjepa.takes.features.shipped import locator
+from pjepa.takes.folders import below
 from pjepa.takes.source import Annotation, Source, left_out, take_row
 from pjepa.takes.sources.archive_surgical import surgical_source
 from pjepa.takes.sources.archive_table import ARCHIVES, Archive
@@ -60,7 +61,7 @@ def archive_source(own: ArchiveConfig, config: DataConfig, root: Path) -> Source
     packed = read_packed(inside(folder, features))
     listed = inside(folder, own.segments or known.segments)
     lines = list(read_lines_of(listed, known))
-    where = features if own.path == "." else f"{own.path}/{features}"
+    where = below(own.path, features)
     return _source(own, config, known, packed, lines, where)
 
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from pjepa.core.files import read_torch
 from pjepa.core.roots import inside
 from pjepa.core.runs import runs
 from pjepa.core.tables import Classes, VideoRow
 from pjepa.takes.annotations.notes import Note
 from pjepa.takes.config import ArchiveConfig, DataConfig
-from pjepa.takes.features.archive_file import Packed, read_packed, string_list, tensor, torch_file
+from pjepa.takes.features.archive_file import Packed, read_packed, string_list, tensor
 from pjepa.takes.features.shipped import locator
+from pjepa.takes.folders import below
 from pjepa.takes.source import Annotation, Source, left_out, take_row
 from pjepa.takes.sources.archive_table import ARCHIVES, Archive
 from pjepa.ui.errors import InputError
@@ -64,7 +66,7 @@ def _phases(own: ArchiveConfig, config: DataConfig, known: Archive, folder: Path
             empty.append(take_id)
             continue
         end = float(times[-1]) + 1 / packed.fps
-        at = locator("pt", _below(own, features), str(number))
+        at = locator("pt", below(own.path, features), str(number))
         videos.append(VideoRow(take_id, None, packed.fps, end, features=at, root="data"))
         takes.append(_row(take_id, known.dataset, split, video))
         segments += _phase_segments(take_id, labels[first:stop], times, end)
@@ -118,7 +120,7 @@ def _shards(
     path = inside(folder, features)
     if not path.is_file():
         raise InputError(f"{path}: no such index; `pjepa fetch` gets the public archives")
-    index = torch_file(path)
+    index = read_torch(path)
     names = string_list(path, index, "video_ids")
     shards = string_list(path, index, "shards")
     splits = string_list(path, index, "splits", len(names))
@@ -141,7 +143,7 @@ def _shards(
         if not count:
             raise InputError(f"{path}: num_tokens: {video!r} has none")
         take_id = f"{known.dataset}/{video}"
-        at = locator("pt", _below(own, files[shard]), str(number))
+        at = locator("pt", below(own.path, files[shard]), str(number))
         videos.append(VideoRow(take_id, None, fps, count / fps, features=at, root="data"))
         takes.append(_row(take_id, known.dataset, SPLITS.get(split, "pretrain"), video))
     return videos, takes
@@ -158,7 +160,3 @@ def _numbers(path: Path, index: dict[str, Any], key: str, length: int) -> list[i
 def _row(take_id: str, dataset: str, split: str, video: str) -> dict[str, Any]:
     """Return a row; no archive names the surgeon, so every video is its own group."""
     return take_row(take_id, dataset, split, task="surgery", recording=f"{dataset}/{video}")
-
-
-def _below(own: ArchiveConfig, name: str) -> str:
-    return name if own.path == "." else f"{own.path}/{name}"

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from pjepa.core.roots import inside
-from pjepa.core.tables import Classes, FeatureInfo, VideoRow
+from pjepa.core.tables import Classes, FeatureInfo
 from pjepa.takes.annotations.notes import Note
 from pjepa.takes.annotations.text_files import closest, csv_table
 from pjepa.takes.config import Assembly101Config, DataConfig
-from pjepa.takes.source import Annotation, Source, lasting, left_out, take_row
-from pjepa.takes.sources.assembly101_frames import FPS, Frames, opened_frames
+from pjepa.takes.source import Annotation, FoundTakes, Source, lasting, left_out, take_row
+from pjepa.takes.sources.assembly101_frames import FPS, FrameSource, opened_frames
 from pjepa.takes.sources.framewise import read_lines
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import track
@@ -32,7 +32,7 @@ PERSON = re.compile(r"_(\d+)-\w+_\d+_user_id")
 
 
 @dataclass(frozen=True)
-class Stream:
+class SplitLine:
     """One line of a split file: a recording, what happens in it, the toy."""
 
     kind: str
@@ -42,14 +42,9 @@ class Stream:
 
 
 @dataclass
-class FoundStreams:
-    """What is collected while reading takes one by one."""
+class FoundStreams(FoundTakes):
+    """Takes of recordings, and those whose segments overlap or leave gaps."""
 
-    videos: list[VideoRow] = field(default_factory=list)
-    takes: list[dict[str, Any]] = field(default_factory=list)
-    segments: list[Annotation] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    cut: list[str] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)
 
 
@@ -90,10 +85,10 @@ def read_actions(path: Path) -> Classes:
     return Classes(tuple(rows[str(number)] for number in range(len(rows))), None)
 
 
-def _streams(base: Path, split: str, kind: str) -> list[Stream]:
+def _streams(base: Path, split: str, kind: str) -> list[SplitLine]:
     """Return the lines `{kind}_{sequence}.txt, is_shared, toy_id, toy_name` of a split file."""
     path = base / COARSE / "coarse_splits" / f"{split}_coarse_{kind}.txt"
-    streams: list[Stream] = []
+    streams: list[SplitLine] = []
     for number, line in enumerate(read_lines(path), 1):
         cells = [cell.strip() for cell in line.split("\t")]
         name = cells[0].removesuffix(".txt")
@@ -102,11 +97,11 @@ def _streams(base: Path, split: str, kind: str) -> list[Stream]:
         if not name.startswith(f"{kind}_"):
             raise InputError(f"{path}, line {number}: expected {kind}_SEQUENCE.txt, found {line!r}")
         toy = cells[3] if len(cells) > 3 else ""
-        streams.append(Stream(kind, name.removeprefix(f"{kind}_"), split, toy))
+        streams.append(SplitLine(kind, name.removeprefix(f"{kind}_"), split, toy))
     return streams
 
 
-def _check_disjoint(streams: list[Stream], base: Path) -> None:
+def _check_disjoint(streams: list[SplitLine], base: Path) -> None:
     """Raise an error if two splits list the same take."""
     split_of: dict[tuple[str, str], str] = {}
     for stream in streams:
@@ -119,7 +114,7 @@ def _check_disjoint(streams: list[Stream], base: Path) -> None:
 
 
 def _read_take(
-    stream: Stream, frames: Frames, base: Path, ids: Mapping[str, int], found: FoundStreams
+    stream: SplitLine, frames: FrameSource, base: Path, ids: Mapping[str, int], found: FoundStreams
 ) -> None:
     """Add one take: the frames from its first label to its last."""
     take_id = f"{stream.kind}/{stream.sequence}/{frames.own.view}"
@@ -140,7 +135,7 @@ def _read_take(
     found.segments += [Annotation(take_id, s / FPS, e / FPS, label) for s, e, label in spans]
 
 
-def _row(stream: Stream, take_id: str, view: str) -> dict[str, Any]:
+def _row(stream: SplitLine, take_id: str, view: str) -> dict[str, Any]:
     person = PERSON.search(stream.sequence)
     return take_row(
         take_id,
@@ -153,7 +148,7 @@ def _row(stream: Stream, take_id: str, view: str) -> dict[str, Any]:
     )
 
 
-def _labels(stream: Stream, base: Path, ids: Mapping[str, int]) -> list[tuple[int, int, int]]:
+def _labels(stream: SplitLine, base: Path, ids: Mapping[str, int]) -> list[tuple[int, int, int]]:
     """Return (start frame, end frame, label) rows; none where test labels are withheld."""
     name = f"{stream.kind}_{stream.sequence}.txt"
     path = inside(base / COARSE / "coarse_labels", name)

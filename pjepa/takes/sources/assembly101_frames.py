@@ -18,12 +18,13 @@ from pjepa.core.tables import VideoRow
 from pjepa.takes.config import Assembly101Config, DataConfig
 from pjepa.takes.features.shipped import locator, numpy_array, span_key
 from pjepa.takes.features.tsm_lmdb import last_frame
+from pjepa.takes.folders import below
 from pjepa.ui.errors import InputError
 from pjepa.video.files import Measured, measured_videos
 
 FPS = 30.0  # of all frame numbers; the recordings have 60
 BEYOND = 10**10 - 1  # a frame number after every other
-Row = tuple[VideoRow | None, int]  # the row, and the first frame after those that are there
+RowAndEnd = tuple[VideoRow | None, int]  # the row, and the first frame after those that are there
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,11 @@ class LmdbFrames:
     store: Path
     what: str = "features"
 
-    def row(self, take_id: str, sequence: str, first: int, end: int | None) -> Row:
+    def row(self, take_id: str, sequence: str, first: int, end: int | None) -> RowAndEnd:
         key = f"{sequence}/{self.own.view}/{self.own.view}"
         last = last_frame(self.store, key, end or BEYOND)
         first, stop = max(1, first), 0 if last is None else last + 1
-        where = locator("lmdb", _relative(self.own, self.name), f"{key}:{first}:{stop}")
+        where = locator("lmdb", below(self.own.path, self.name), f"{key}:{first}:{stop}")
         return _feature_row(take_id, where, first, stop)
 
 
@@ -54,12 +55,12 @@ class NumpyFrames:
     base: Path
     what: str = "features"
 
-    def row(self, take_id: str, sequence: str, first: int, end: int | None) -> Row:
+    def row(self, take_id: str, sequence: str, first: int, end: int | None) -> RowAndEnd:
         name = f"TSM_features/{sequence}/{self.own.view}/features.npy"
         file = inside(self.base, name)
         columns = numpy_array(file).shape[1] if file.is_file() else 0
         stop = min(columns, end or columns)
-        where = locator("npy-dt", _relative(self.own, name), span_key(first, stop))
+        where = locator("npy-dt", below(self.own.path, name), span_key(first, stop))
         return _feature_row(take_id, where, first, stop)
 
 
@@ -72,21 +73,21 @@ class VideoFrames:
     measured: dict[str, Measured]
     what: str = "video"
 
-    def row(self, take_id: str, sequence: str, first: int, end: int | None) -> Row:
+    def row(self, take_id: str, sequence: str, first: int, end: int | None) -> RowAndEnd:
         found, file = self.measured.get(sequence), self.files[sequence]
         if found is None or file is None or found.fault:
             return None, 0
-        video = _relative(self.own, file)
+        video = below(self.own.path, file)
         row = VideoRow(take_id, video, found.fps, found.duration_s, root="data")
         return row, round(found.duration_s * FPS) + 1
 
 
-Frames = LmdbFrames | NumpyFrames | VideoFrames
+FrameSource = LmdbFrames | NumpyFrames | VideoFrames
 
 
 def opened_frames(
     own: Assembly101Config, base: Path, sequences: Iterable[str], config: DataConfig
-) -> Frames:
+) -> FrameSource:
     """Return the layout found on disk for the requested view."""
     if own.input == "video":
         files = {name: _video(own, base, name) for name in sorted(sequences)}
@@ -104,7 +105,7 @@ def opened_frames(
     )
 
 
-def _feature_row(take_id: str, where: str, first: int, stop: int) -> Row:
+def _feature_row(take_id: str, where: str, first: int, stop: int) -> RowAndEnd:
     if first >= stop:
         return None, 0
     seconds = (stop - first) / FPS
@@ -117,8 +118,3 @@ def _video(own: Assembly101Config, base: Path, sequence: str) -> str | None:
         if inside(base, name).is_file():
             return name
     return None
-
-
-def _relative(own: Assembly101Config, name: str) -> str:
-    """Return a name below the source's folder, relative to the data root."""
-    return name if own.path == "." else f"{own.path}/{name}"

@@ -17,6 +17,7 @@ from pjepa.takes.annotations.notes import Note
 from pjepa.takes.annotations.rows import Annotations, Marked
 from pjepa.takes.annotations.text_files import closest
 from pjepa.takes.config import DataConfig, FolderConfig
+from pjepa.takes.folders import below
 from pjepa.takes.groups import groups_file, regrouped
 from pjepa.takes.source import Annotation, Source, lasting, late_notes, left_out, take_row
 from pjepa.takes.sources.folder_splits import bundled_splits, fill_splits
@@ -91,7 +92,7 @@ def _takes(
 
 
 def _video_row(own: FolderConfig, take_id: str, name: str, video: Measured) -> VideoRow:
-    path = name if own.path == "." else f"{own.path}/{name}"
+    path = below(own.path, name)
     return VideoRow(take_id, path, video.fps, video.duration_s, root="data")
 
 
@@ -169,7 +170,9 @@ def _check_rates(
 
 
 def _known(ids: Mapping[str, str]) -> dict[str, str]:
-    """Take ids by the names that bundles may use: the id, the video's path or its name alone."""
+    """Return take ids by the names that bundles may use: the id, the video's path or its name
+    alone.
+    """
     found: dict[str, str] = {}
     for name, take in ids.items():
         path = PurePosixPath(name)

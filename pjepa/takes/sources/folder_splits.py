@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,13 +11,13 @@ import pandas as pd
 from pjepa.core.text import natural
 from pjepa.takes.annotations.notes import Note
 from pjepa.takes.config import DataConfig, FolderConfig
+from pjepa.takes.groups import TakeRows
 from pjepa.takes.holdout import drawn_groups
 from pjepa.takes.source import Annotation
 from pjepa.takes.sources.framewise import read_bundle
 from pjepa.ui.errors import InputError
 
 TEST_DRAW, VAL_DRAW, FOLD_DRAW = 0x7E57, 0x0A1D, 0xF01D  # seeds of the draws
-TakeRows = list[dict[str, Any]]
 
 
 def bundled_splits(folder: Path, fold: int, take_of: Mapping[str, str]) -> dict[str, str]:

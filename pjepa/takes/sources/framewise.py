@@ -17,7 +17,8 @@ from pjepa.takes.annotations.notes import Note
 from pjepa.takes.annotations.text_files import closest, file_text
 from pjepa.takes.config import DataConfig
 from pjepa.takes.features.shipped import locator, numpy_array, span_key
-from pjepa.takes.source import Annotation, Source, left_out, take_row
+from pjepa.takes.folders import below
+from pjepa.takes.source import Annotation, FoundTakes, Source, left_out, take_row
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import track
 
@@ -46,18 +47,13 @@ class FolderLayout:
 
     def relative(self, name: str) -> str:
         """Return the name of a file relative to the data root."""
-        return name if self.folder == "." else f"{self.folder}/{name}"
+        return below(self.folder, name)
 
 
 @dataclass
-class FoundTakes:
-    """What is collected while reading takes one by one."""
+class FramewiseTakes(FoundTakes):
+    """Takes of a framewise data set, and what is wrong with their files."""
 
-    videos: list[VideoRow] = field(default_factory=list)
-    takes: list[dict[str, str]] = field(default_factory=list)
-    segments: list[Annotation] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    cut: list[str] = field(default_factory=list)
     far: list[str] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
@@ -159,7 +155,7 @@ def framewise_source(
             if name in split_of:
                 raise InputError(f"{layout.base}: {name!r} is in {split_of[name]} and in {split}")
             split_of[name] = split
-    ids, found = {name: number for number, name in enumerate(classes.names)}, FoundTakes()
+    ids, found = {name: number for number, name in enumerate(classes.names)}, FramewiseTakes()
     for name in track(list(split_of), "takes: read", unit="take"):
         _read_take(layout, name, split_of[name], ids, found)
     if found.faults:
@@ -178,7 +174,7 @@ def framewise_source(
 
 
 def _read_take(
-    layout: FolderLayout, name: str, split: str, ids: Mapping[str, int], found: FoundTakes
+    layout: FolderLayout, name: str, split: str, ids: Mapping[str, int], found: FramewiseTakes
 ) -> None:
     """Add one take, cut to the shorter of features and labels as MS-TCN and FACT do."""
     file = inside(layout.base, f"features/{name}.npy")
@@ -218,7 +214,9 @@ def _far(rows: int, labels: int) -> bool:
     return abs(rows - labels) > max(1, FAR * min(rows, labels))
 
 
-def _named_take(layout: FolderLayout, name: str, split: str, found: FoundTakes) -> dict[str, str]:
+def _named_take(
+    layout: FolderLayout, name: str, split: str, found: FramewiseTakes
+) -> dict[str, str]:
     match = re.fullmatch(layout.pattern, name) if layout.pattern else None
     if match is None and layout.pattern:
         found.unnamed.append(name)
@@ -229,7 +227,7 @@ def _named_take(layout: FolderLayout, name: str, split: str, found: FoundTakes) 
     return take_row(name, layout.dataset, split, **parts, group=group)
 
 
-def _notes(found: FoundTakes) -> list[Note]:
+def _notes(found: FramewiseTakes) -> list[Note]:
     kinds = {
         "takes cut to the shorter of features and labels": found.cut,
         f"takes whose features and labels differ by more than {FAR:.0%} (another frame rate?)": (

@@ -40,7 +40,7 @@ class Commands(TyperGroup):
         return sorted(self.commands, key=lambda name: places.get(name, len(ORDER)))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; an interrupt is said, with what to do next."""
+        """Run a command; after an interrupt, say what to do next."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -73,7 +73,8 @@ def _options(
         ),
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", envvar=VERBOSE, help="Show where errors come from.")
+        bool,
+        typer.Option("--verbose", "-v", envvar=VERBOSE, help="Show the traceback of an error."),
     ] = False,
     version: Annotated[
         bool,
@@ -85,6 +86,10 @@ def _options(
     """Turn long how-to videos into features that know the procedure so far (P-JEPA).
 
     `dvc repro` runs the pipeline; these are the tools around it.
+
+    A take is one video; a token is the feature vector of one time step (a
+    quarter second). A probe is a small model fitted on frozen features; a
+    cell is one probe on one kind of features.
     """
     for name, asked in ((QUIET, quiet), (VERBOSE, verbose)):
         if asked:
@@ -110,7 +115,7 @@ def warn_of_stale_data() -> None:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Bad input, and a disk that refuses, end in one line on stderr and exit code 1."""
+    """End on bad input or a failing disk with one line on stderr and exit code 1."""
     try:
         yield
     except InputError as error:

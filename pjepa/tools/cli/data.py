@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pjepa.pooler.config import PoolerKind
 from pjepa.tools import paths
 from pjepa.tools.cli.app import DATA, app, one_line_errors
 from pjepa.tools.cli.reading import ProjectReader, reading_config
 from pjepa.tools.cli.targets import check_target
 from pjepa.ui.errors import InputError
 
-
-class PoolerKind(StrEnum):
-    """How patches become tokens."""
-
-    mean = "mean"
-    action = "action"
-
-
 data = typer.Typer(
-    no_args_is_help=True, help="List, check and view the data before anything is computed."
+    no_args_is_help=True, help="Start with your own videos; list, check and view data."
 )
 app.add_typer(data, name="data", rich_help_panel=DATA)
 
@@ -31,15 +23,17 @@ app.add_typer(data, name="data", rich_help_panel=DATA)
 @data.command()
 def scan(
     name: Annotated[
-        str | None, typer.Argument(help="A source of params.yaml; data.source by default.")
+        str | None,
+        typer.Argument(metavar="NAME", help="A data source of params.yaml; default: data.source."),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit code 1 if the list is stale.")
+        bool, typer.Option("--check", help="Write nothing; exit code 1 if the list is out of date.")
     ] = False,
 ) -> None:
-    """List a source's files in data/sources/NAME.json, which Git tracks and `takes` depends on.
+    """List the files of a data source in data/sources/NAME.json, which Git tracks.
 
-    DVC sees data outside the project through this list alone: scan again after every change.
+    DVC sees data outside the project only through this list: scan again
+    after every change.
     """
     from pjepa.core.files import read_json
     from pjepa.core.roots import data_root
@@ -64,14 +58,14 @@ def check(
         Path | None, typer.Option("--json", help="Also write everything to this file.")
     ] = None,
     decode: Annotated[
-        bool, typer.Option("--decode", help="Also decode every video, to find damage inside.")
+        bool, typer.Option("--decode", help="Also decode every video to find damaged frames.")
     ] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="Name every take, file and label, not the first three.")
+        bool, typer.Option("--all", help="Name every take, file and label, not just three.")
     ] = False,
     reader: ProjectReader = None,
 ) -> None:
-    """Read the whole source and report what is in it and what is wrong; exit code 1 on errors."""
+    """Read all of the data; print what is in it and what is wrong. Exit code 1 on errors."""
     from pjepa.core.files import write_json
     from pjepa.core.roots import data_root
     from pjepa.takes.annotations.notes import SHOWN
@@ -99,18 +93,22 @@ def check(
         typer.echo(finding.line(None if every else SHOWN))
     if not every and any(len(finding.names) > SHOWN for finding in found.findings):
         typer.echo("--all names the rest")
-    typer.echo("ok" if found.ok else "not ok: put the errors right")
+    typer.echo("ok" if found.ok else "not ok: fix the errors")
     if not found.ok:
         raise typer.Exit(1)
 
 
 @data.command()
 def view(
-    take: Annotated[str, typer.Argument(help="A take's id, as in data/takes/takes.parquet.")],
-    out: Annotated[Path | None, typer.Option(help="The picture; TAKE.png by default.")] = None,
+    take: Annotated[
+        str, typer.Argument(metavar="TAKE", help="A take's id, as in data/takes/takes.parquet.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The picture to write; default: TAKE.png.")
+    ] = None,
     reader: ProjectReader = None,
 ) -> None:
-    """Draw a contact sheet: the middle frame of every segment with its label and time."""
+    """Draw a contact sheet of a take: the middle frame of every segment, its label and time."""
     from pjepa.tools.data.contact_sheet import draw_contact_sheet, segment_tiles
     from pjepa.tools.data.look import found_take, picture_name
 
@@ -128,19 +126,24 @@ def view(
 
 @data.command()
 def init(
-    folder: Annotated[Path, typer.Argument(help="A folder of videos.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of videos.")],
     pooler: Annotated[
         PoolerKind | None,
-        typer.Option(help="mean (default) needs no labels; action is trained on them (paper)."),
+        typer.Option(
+            help="mean (default) needs no labels; action, the paper's, is trained on them."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be written; write nothing.")
+    ] = False,
 ) -> None:
     """Start with your own videos: write a CSV for labels, params.yaml and the list of files.
 
-    Params are the preset own-videos; those that read this folder already are kept.
+    Applies the preset own-videos. A params.yaml that already reads this
+    folder is kept.
     """
     from pjepa.tools.cli.starting import begin
 
     with one_line_errors():
-        for line in begin(folder, dry_run, None if pooler is None else pooler.value):
+        for line in begin(folder, dry_run, pooler):
             typer.echo(line)

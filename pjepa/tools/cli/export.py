@@ -23,17 +23,17 @@ LAYOUT_HELP = "mstcn (MS-TCN, ASFormer, LTContext on Breakfast), fact, ltcontext
 def export(
     layout: Annotated[Literal["mstcn", "fact", "ltcontext", "npy"], typer.Option(help=LAYOUT_HELP)],
     representation: Annotated[
-        str, typer.Option(help="A folder of data/representations; `random/0` for one draw.")
+        str, typer.Option(help="A folder of data/representations; random/0 is one draw.")
     ] = "pjepa",
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write; exports/LAYOUT-REPRESENTATION by default.")
+        Path | None, typer.Option(help="Folder to write; default: one below exports/.")
     ] = None,
     unlabelled: Annotated[
         Literal["drop", "class"],
-        typer.Option(help="Tokens without a label: left out, or a class of their own."),
+        typer.Option(help="Leave out tokens without a label, or make them a class."),
     ] = "drop",
 ) -> None:
-    """Write features, labels, splits and classes the way other tools read them."""
+    """Write features, labels, splits and classes as folders that other tools read."""
     from pjepa.core.tables import read_classes, read_takes
     from pjepa.streams.store import StreamReader, read_labels
     from pjepa.tools.export.layouts import write_export
@@ -74,19 +74,21 @@ def representation_stream(name: str) -> Path:
 
 @app.command(rich_help_panel=SHARE)
 def publish(
-    repo: Annotated[str | None, typer.Argument(help="NAME/MODEL on the hub.")] = None,
+    repo: Annotated[
+        str | None, typer.Argument(metavar="REPO", help="NAME/MODEL on the hub.")
+    ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Write the files here too; without REPO: only here.")
+        Path | None, typer.Option(help="Also write the files here; without REPO, only here.")
     ] = None,
     public: Annotated[
-        bool, typer.Option("--public", help="Make the model visible to everybody.")
+        bool, typer.Option("--public", help="Make the model public; private by default.")
     ] = False,
     licence: Annotated[
         str,
         typer.Option(help="Licence of the encoder, as the hub names it: mit, cc-by-nc-4.0, ..."),
     ] = "other",
 ) -> None:
-    """Upload models/pjepa with a model card made from this project's data and results."""
+    """Upload models/pjepa to the Hugging Face hub, with a model card made from this project."""
     from pjepa.encoder.encoder import ProcedureEncoder
 
     warn_of_stale_data()
@@ -108,7 +110,7 @@ def publish(
 
 def project_card(encoder: ProcedureEncoder, licence: str = "other") -> str:
     """Return the card with this project's stream, takes, selection and metrics."""
-    from pjepa.core.files import read_json
+    from pjepa.core.files import read_object
     from pjepa.core.tables import read_takes
     from pjepa.hub.card import CardFacts, model_card
     from pjepa.streams.store import StreamReader
@@ -119,14 +121,14 @@ def project_card(encoder: ProcedureEncoder, licence: str = "other") -> str:
         table = read_takes(paths.TAKES_TABLE)
         counts.update(table["dataset"] + " " + table["split"])
     pooler = paths.POOLER / "config.json"
-    patches = read_json(pooler).get("patches") if pooler.exists() else None
+    patches = read_object(pooler).get("patches") if pooler.exists() else None
     chosen = paths.ENCODER / "selection.json"
-    metrics = read_json(paths.METRICS) if paths.METRICS.exists() else {}
+    metrics = read_object(paths.METRICS) if paths.METRICS.exists() else {}
     facts = CardFacts(
         tokens=StreamReader(paths.STREAM).info if paths.STREAM.exists() else None,
         features=StreamReader(made[0]).info if made else None,
         takes=counts,
-        selection=read_json(chosen) if chosen.exists() else {},
+        selection=read_object(chosen) if chosen.exists() else {},
         metrics={probe: rows for probe, rows in metrics.items() if _is_table(rows)},
         datasets=sorted({name.rsplit(" ", 1)[0] for name in counts}),
         backbone=(patches or {}).get("backbone", ""),

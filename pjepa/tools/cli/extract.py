@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from pjepa.core.choices import FeatureFormat, Resampler
 from pjepa.core.machine import resolved_device
 from pjepa.core.section import read_section
 from pjepa.patches.config import PatchesConfig
@@ -16,27 +16,25 @@ from pjepa.tools import paths
 from pjepa.tools.cli.app import DEVICE, FEATURES, app, one_line_errors
 from pjepa.tools.cli.extract_options import (
     BACKBONE,
-    Backbone,
-    Crop,
-    Fps,
-    Frames,
-    Grid,
+    BackboneOption,
+    CropOption,
+    FpsOption,
+    FramesOption,
+    GridOption,
     Inputs,
-    Mode,
-    Model,
+    ModelOption,
+    ModeOption,
     Pool,
-    Pooling,
-    Stride,
-    WindowMode,
+    PoolOption,
+    StrideOption,
     checked,
     is_given,
     named_config,
     refuse_idle_options,
     spoken_as_options,
 )
-from pjepa.tools.cli.live import SegmentRule as SegmentChoice
-from pjepa.tools.cli.live import Segments, SegmentTokens, Training
-from pjepa.tools.cli.reading import ReaderChoice, ReaderName
+from pjepa.tools.cli.live import SegmentsOption, SegmentTokensOption, TrainingOption
+from pjepa.tools.cli.reading import ReaderChoice
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
 
@@ -50,84 +48,67 @@ if TYPE_CHECKING:
     from pjepa.tools.own_videos import Output
 
 
-class Format(StrEnum):
-    npy = "npy"
-    npy_dt = "npy-dt"
-    safetensors = "safetensors"
-    parquet = "parquet"
-
-
-class Dtype(StrEnum):
-    float16 = "float16"
-    float32 = "float32"
-
-
-class Representation(StrEnum):
-    pjepa = "pjepa"
-    raw = "raw"
-
-
-class Resampler(StrEnum):
-    cv2 = "cv2"
-    antialias = "antialias"
-
-
-class OnError(StrEnum):
-    fail = "fail"
-    repeat = "repeat"
-    skip = "skip"
+Dtype = Literal["float16", "float32"]
+Representation = Literal["pjepa", "raw"]
+OnError = Literal["fail", "repeat", "skip"]
 
 
 @app.command(rich_help_panel=FEATURES)
 def extract(
     context: typer.Context,
     inputs: Inputs = None,
-    backbone: Backbone = BACKBONE,
+    backbone: BackboneOption = BACKBONE,
     checkpoint: Annotated[
-        str, typer.Option(help="official, a file, or random (untrained weights).")
+        str, typer.Option(help="Weights: official, a file, or random (untrained).")
     ] = "official",
-    out: Annotated[Path, typer.Option(help="Where the features go.")] = Path("features"),
-    model: Model = None,
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("features"),
+    model: ModelOption = None,
     representation: Annotated[
-        Representation, typer.Option(help="With --model: encoder features, or its input tokens.")
-    ] = Representation.pjepa,
-    segments: SegmentChoice = Segments.AUTO,
-    segment_tokens: SegmentTokens = None,
-    training: Training = paths.STREAM,
-    fps: Fps = 4.0,
-    pool: Pooling = Pool.mean,
-    grid: Grid = 0,
+        Representation, typer.Option(help="With --model: pjepa features, or the raw tokens.")
+    ] = "pjepa",
+    segments: SegmentsOption = "auto",
+    segment_tokens: SegmentTokensOption = None,
+    training: TrainingOption = paths.STREAM,
+    fps: FpsOption = 4.0,
+    pool: PoolOption = "mean",
+    grid: GridOption = 0,
     form: Annotated[
-        Format, typer.Option("--format", help="npy is time first, npy-dt feature first.")
-    ] = Format.npy,
-    dtype: Annotated[Dtype, typer.Option(help="Type of the numbers written.")] = Dtype.float32,
-    frames_per_window: Frames = 64,
-    window_mode: Mode = WindowMode.block,
-    window_stride: Stride = 1,
-    crop: Crop = 0,
+        FeatureFormat,
+        typer.Option("--format", help="npy: [time, feature]; npy-dt: [feature, time]."),
+    ] = "npy",
+    dtype: Annotated[Dtype, typer.Option(help="Number type of the files.")] = "float32",
+    frames_per_window: FramesOption = 64,
+    window_mode: ModeOption = "block",
+    window_stride: StrideOption = 1,
+    crop: CropOption = 0,
     resampler: Annotated[
-        Resampler, typer.Option(help="cv2, as the data-set code, or antialiased.")
-    ] = Resampler.cv2,
-    reader: ReaderChoice = ReaderName.auto,
+        Resampler,
+        typer.Option(help="How frames are resized: cv2, as V-JEPA's code, or antialiased."),
+    ] = "cv2",
+    reader: ReaderChoice = "auto",
     on_error: Annotated[
         OnError,
         typer.Option(
-            help="repeat: use the frame before for one that cannot be decoded; skip: leave out "
-            "videos that cannot be read and exit with code 0."
+            help="fail: exit code 1 if a video cannot be read; skip: leave it out, exit code 0; "
+            "repeat: fill a frame that cannot be decoded with the one before."
         ),
-    ] = OnError.fail,
+    ] = "fail",
     shard: Annotated[
-        str, typer.Option(metavar="I/N", help="Encode part I of N, from 0/N to N-1/N.")
+        str, typer.Option(metavar="I/N", help="Encode only part I of N; I counts from 0.")
     ] = "0/1",
-    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     threads: Annotated[
-        int, typer.Option(min=1, help="Threads of each process; can change the last digits.")
+        int, typer.Option(min=1, help="Threads per process; can change the last digits.")
     ] = 1,
     batch_windows: Annotated[int, typer.Option(min=1, help="Windows encoded at once.")] = 1,
-    precision: Annotated[str, typer.Option(help="fp32, or bf16 (autocast).")] = "fp32",
+    precision: Annotated[str, typer.Option(help="fp32 or bf16 (autocast).")] = "fp32",
     device: Annotated[str, typer.Option(help=DEVICE, callback=resolved_device)] = "auto",
 ) -> None:
-    """Write one token per time step for your own videos, or encode takes of this project."""
+    """Write one feature vector (token) per time step of your videos.
+
+    Without videos, encode the takes of this project, or a `--shard` of
+    them, for the stage `patches`.
+    """
     with one_line_errors():
         part = shard_of(shard)
         refuse_idle_options(context)
@@ -136,8 +117,8 @@ def extract(
             return
     with one_line_errors(), spoken_as_options(context):
         machine: dict[str, Any] = {
-            "reader": reader.value,
-            "on_error": on_error.value,
+            "reader": reader,
+            "on_error": on_error,
             "batch_windows": batch_windows,
             "workers": workers,
             "threads": threads,
@@ -147,7 +128,7 @@ def extract(
             from pjepa.live.models import Wanted
 
             wanted = Wanted(
-                model, as_trained=True, segments=segments.value, tokens=segment_tokens,
+                model, as_trained=True, segments=segments, tokens=segment_tokens,
                 training=training, takes=paths.TAKES_TABLE, device=device,
             )  # fmt: skip
             machine |= {"checkpoint": checkpoint} if is_given(context, "checkpoint") else {}
@@ -156,7 +137,7 @@ def extract(
             return
         from pjepa.patches.backbone import backbone_facts
 
-        encoding = {"checkpoint": checkpoint, "resampler": resampler.value, "precision": precision}
+        encoding = {"checkpoint": checkpoint, "resampler": resampler, "precision": precision}
         config = named_config(context.params, **encoding, **machine)
         refuse_missing_weights(config)
         output = chosen_output(Target(out, form, dtype), pool)
@@ -168,7 +149,7 @@ class Target:
     """Where and how features are written."""
 
     out: Path
-    form: Format
+    form: FeatureFormat
     dtype: Dtype
 
 
@@ -197,15 +178,15 @@ def chosen_output(target: Target, pool: Pool) -> Output:
 
     from pjepa.tools.own_videos import Output
 
-    if target.form is Format.parquet and pool is Pool.none:
+    if target.form == "parquet" and pool == "none":
         raise InputError(
             "--format parquet holds one token per row; use --pool mean, or safetensors"
         )
 
     def pooling(patches: NDArray[Any], cuts: Sequence[int]) -> NDArray[Any]:
-        return np.asarray(patches[:, 0] if pool is Pool.mean else patches)
+        return np.asarray(patches[:, 0] if pool == "mean" else patches)
 
-    return Output(target.out, target.form.value, pooling, pool.value, target.dtype.value)
+    return Output(target.out, target.form, pooling, pool, target.dtype)
 
 
 def trained(
@@ -218,12 +199,12 @@ def trained(
 
     from pjepa.core.files import fingerprint
     from pjepa.live.features import features_info, model_facts, patch_features
-    from pjepa.live.models import check_weights, load_stack
+    from pjepa.live.models import check_weights, load_feature_models
     from pjepa.patches.backbone import backbone_facts
     from pjepa.tools.own_videos import Output
 
     torch.set_num_threads(machine["threads"])
-    stack = load_stack(wanted, representation.value)
+    stack = load_feature_models(wanted, representation)
     config = checked({**stack.patches.model_dump(), **machine})
     facts = backbone_facts(config)
     check_weights(facts, stack.pooler.facts.patches)
@@ -231,9 +212,9 @@ def trained(
         say(f"note: {note}")
     models = model_facts(stack, wanted.model)
     spread = None if stack.rule.found is None else stack.rule.found.std.tolist()
-    made_by = f"{representation.value} {fingerprint(models, spread)}"
+    made_by = f"{representation} {fingerprint(models, spread)}"
     output = Output(
-        target.out, target.form.value, partial(patch_features, stack), made_by, target.dtype.value,
+        target.out, target.form, partial(patch_features, stack), made_by, target.dtype,
         features_info(stack, wanted.model), models,
     )  # fmt: skip
     return config, facts, output

@@ -8,52 +8,48 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import ValidationError
 
+from pjepa.core.choices import WindowMode
 from pjepa.core.section import one_line
 from pjepa.patches.config import PatchesConfig, tubelet_of
 from pjepa.tools import paths
 from pjepa.ui.errors import InputError
 
-
-class Pool(StrEnum):
-    mean = "mean"
-    none = "none"
-
-
-class WindowMode(StrEnum):
-    block = "block"
-    trailing = "trailing"
-
-
+Pool = Literal["mean", "none"]
 Inputs = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="VIDEO|FOLDER", help="Without any: the takes of this project."),
+    typer.Argument(metavar="VIDEO|FOLDER", help="Default: the takes of this project."),
 ]
-Backbone = Annotated[
-    str, typer.Option(help="vjepa2_1_vit_{base,large,giant,gigantic}_384, timm:NAME, hf:NAME.")
+BackboneOption = Annotated[
+    str,
+    typer.Option(help="vjepa2_1_vit_SIZE_384 (base, large, giant, gigantic), timm:NAME, hf:NAME."),
 ]
 BACKBONE = "vjepa2_1_vit_large_384"
-Model = Annotated[
+ModelOption = Annotated[
     Path | None,
-    typer.Option(help="Encode with the models of a run (pooler/ and pjepa/)."),
+    typer.Option(help="Use the models of a run: a folder with pooler/ and pjepa/."),
 ]
-Fps = Annotated[float, typer.Option(min=0.001, help="Tokens per second.")]
-Pooling = Annotated[Pool, typer.Option(help="mean: average over patches; none: keep every cell.")]
-Grid = Annotated[
-    int, typer.Option(min=0, help="Cells a side with --pool none; 0 keeps every patch.")
+FpsOption = Annotated[float, typer.Option(min=0.001, help="Tokens per second.")]
+PoolOption = Annotated[
+    Pool, typer.Option(help="mean: average over patches; none: keep their grid.")
 ]
-Frames = Annotated[int, typer.Option(min=1, help="Frames encoded together.")]
-Mode = Annotated[
-    WindowMode, typer.Option(help="block: side by side; trailing: no token sees beyond its stride.")
+GridOption = Annotated[
+    int, typer.Option(min=0, help="With --pool none: side of the grid; 0 keeps every patch.")
 ]
-Stride = Annotated[int, typer.Option(min=1, help="Tokens kept of a trailing window.")]
-Crop = Annotated[int, typer.Option(min=0, help="Pixels a side; 0: the backbone's own.")]
+FramesOption = Annotated[int, typer.Option(min=1, help="Frames encoded together.")]
+ModeOption = Annotated[
+    WindowMode,
+    typer.Option(help="block: windows side by side; trailing: windows end with their tokens."),
+]
+StrideOption = Annotated[int, typer.Option(min=1, help="Tokens kept from each trailing window.")]
+CropOption = Annotated[
+    int, typer.Option(min=0, help="Input size in pixels; 0: the backbone's own.")
+]
 
 # What the models of a run settle, and what is of use with them alone.
 SETTLED = (
@@ -70,8 +66,8 @@ def named_config(chosen: dict[str, Any], **more: Any) -> PatchesConfig:
     """Return the settings for named videos, from the options given or their defaults."""
     options = {name: chosen[name] for name in SIZES}
     options |= {"fps": tubelet_of(chosen["backbone"]) * chosen["fps"], "window_scope": "take"}
-    options |= {"grid": 1 if chosen["pool"] == Pool.mean else chosen["grid"]}
-    return checked({**options, "window_mode": str(chosen["window_mode"]), **more})
+    options |= {"grid": 1 if chosen["pool"] == "mean" else chosen["grid"]}
+    return checked({**options, "window_mode": chosen["window_mode"], **more})
 
 
 def checked(options: dict[str, Any]) -> PatchesConfig:
@@ -98,7 +94,7 @@ def refuse_idle_options(context: typer.Context) -> None:
 
 @contextmanager
 def spoken_as_options(context: typer.Context) -> Iterator[None]:
-    """Make errors about `patches.grid` speak of --grid: named videos have no params.yaml."""
+    """Make errors name --grid, not `patches.grid`: named videos have no params.yaml."""
     try:
         yield
     except InputError as error:

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pjepa.core.choices import SegmentChoice
 from pjepa.core.machine import resolved_device
 from pjepa.live.pipe import PIPE, STDOUT, Pipe
 from pjepa.live.targets import check_file, check_new_folder
 from pjepa.tools import paths
 from pjepa.tools.cli.app import DEVICE, FEATURES, app, one_line_errors
-from pjepa.tools.cli.reading import ReaderChoice, ReaderName
+from pjepa.tools.cli.reading import ReaderChoice
 from pjepa.tools.cli.targets import check_target
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
 
 if TYPE_CHECKING:
-    from pjepa.live.predict import Outcome
+    from pjepa.live.predict import PredictOutcome
     from pjepa.select.familiar import Familiar
 
 MAX_GAP_S = 10.0  # as patches.max_gap_s
@@ -29,15 +30,7 @@ MIN_STEP_S = 1.0  # shorter ones are of no use to people; better on the demo too
 LOADING = "loading models"
 
 
-class Segments(StrEnum):
-    """Where segments come from when nobody annotates them."""
-
-    AUTO = "auto"
-    FOUND = "found"
-    FIXED = "fixed"
-
-
-class Format(StrEnum):
+class LabelFormat(StrEnum):  # typer takes no list of a Literal
     """Files of other tools."""
 
     VTT = "vtt"
@@ -45,38 +38,41 @@ class Format(StrEnum):
     LABELSTUDIO = "labelstudio"
 
 
-ModelFolder = Annotated[Path, typer.Option(help="The folder with pooler/ and pjepa/.")]
+ModelFolder = Annotated[
+    Path, typer.Option(help="Models of a run: a folder with pooler/ and pjepa/.")
+]
 ProbeFolder = Annotated[
     Path | None,
     typer.Option(
         "--probe",
-        help="A cell, results/probe/PROBE-REPRESENTATION; by default attentive-pjepa, or "
-        "linear-pjepa where that was not run.",
+        help="A fitted probe: a folder of results/probe. Default: attentive-pjepa, else "
+        "linear-pjepa.",
     ),
 ]
-SegmentRule = Annotated[
-    Segments,
+SegmentsOption = Annotated[
+    SegmentChoice,
     typer.Option(
-        help="How a video is cut: as in training, where features change, or at fixed length."
+        help="Where segments end: as in training, where features change, or at a fixed length."
     ),
 ]
-SegmentTokens = Annotated[
+SegmentTokensOption = Annotated[
     int | None,
-    typer.Option(
-        "--segment-tokens", min=1, help="Tokens of a segment: the mean if found, all if fixed."
-    ),
+    typer.Option("--segment-tokens", min=1, help="Tokens per segment (found: on average)."),
 ]
-Training = Annotated[
-    Path, typer.Option(help="Token stream of the training data, to find where segments change.")
+TrainingOption = Annotated[
+    Path,
+    typer.Option(help="Token stream of the training data; sets the threshold of found segments."),
 ]
 Device = Annotated[str, typer.Option(help=DEVICE, callback=resolved_device)]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the models; all by default.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the models; default: all.")]
 USUAL = (paths.cell("attentive", "pjepa"), paths.cell("linear", "pjepa"))
 
 
 @app.command(rich_help_panel=FEATURES)
 def stream(
-    source: Annotated[str, typer.Argument(help="A video file, or - for a pipe of video.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A video file, or - to read video from a pipe.")
+    ],
     model: ModelFolder = paths.ENCODER.parent,
     probe: ProbeFolder = None,
     jsonl: Annotated[
@@ -84,34 +80,34 @@ def stream(
         typer.Option(help="Write one JSON line per decided step to this file; - for stdout."),
     ] = None,
     state: Annotated[
-        Path | None, typer.Option(help="Save the state in this folder and resume from it.")
+        Path | None, typer.Option(help="Save the state in this folder, and resume from it.")
     ] = None,
     live: Annotated[
         bool | None,
         typer.Option(
             "--live/--every-frame",
-            help="Drop frames rather than fall behind; the default for a pipe, not for a file.",
+            help="Drop frames rather than fall behind (default for a pipe), or wait (for a file).",
         ),
     ] = None,
     horizon: Annotated[
-        int | None, typer.Option(min=0, help="Keep this many past tokens; all by default.")
+        int | None, typer.Option(min=0, help="Past tokens to keep; default: all.")
     ] = None,
     window: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of a window; 2 s or less by default.")
+        int | None, typer.Option(min=1, help="Tokens per window; default: at most 2 s.")
     ] = None,
     as_trained: Annotated[
         bool, typer.Option("--as-trained", help="Use windows as long as in training.")
     ] = False,
-    segments: SegmentRule = Segments.AUTO,
-    segment_tokens: SegmentTokens = None,
-    training: Training = paths.STREAM,
+    segments: SegmentsOption = "auto",
+    segment_tokens: SegmentTokensOption = None,
+    training: TrainingOption = paths.STREAM,
     stall: Annotated[
         float, typer.Option(min=0.1, help="Stop after this many seconds without a frame.")
     ] = 30,
-    reader: ReaderChoice = ReaderName.auto,
+    reader: ReaderChoice = "auto",
     max_gap: Annotated[
         float,
-        typer.Option(min=0.1, help="Treat a longer gap between frames, in seconds, as a jump."),
+        typer.Option(min=0.1, help="Start a new recording after a gap of this many seconds."),
     ] = MAX_GAP_S,
     device: Device = "auto",
     threads: Threads = None,
@@ -119,7 +115,7 @@ def stream(
         Path | None, typer.Option(help="Write counts and latencies to this JSON file.")
     ] = None,
 ) -> None:
-    """Label video as it arrives, each step once it is decided; the same result as offline."""
+    """Label video as it arrives; print a step as soon as it can no longer change."""
     with one_line_errors():
         targets = [jsonl, summary, None if state is None else state / "state.json"]
         for file in targets:
@@ -139,8 +135,8 @@ def stream(
         _set_threads(threads)
         models = load_models(
             Wanted(
-                model, probe or usual_cell(), window, as_trained, segments.value,
-                segment_tokens, training, paths.TAKES_TABLE, device, reader.value, max_gap,
+                model, probe or usual_cell(), window, as_trained, segments,
+                segment_tokens, training, paths.TAKES_TABLE, device, reader, max_gap,
             )
         )  # fmt: skip
         live = pipe is not None and not pipe.is_file if live is None else live
@@ -158,29 +154,30 @@ def predict(
     videos: Annotated[
         list[Path], typer.Argument(metavar="VIDEO|FOLDER", help="Video files, or folders of them.")
     ],
-    out: Annotated[Path, typer.Option(help="The folder to write, or to resume in.")],
+    out: Annotated[Path, typer.Option(help="Folder to write, or to resume in.")],
     model: ModelFolder = paths.ENCODER.parent,
     probe: ProbeFolder = None,
     formats: Annotated[
-        list[Format] | None, typer.Option("--format", help="Also write; may be repeated.")
+        list[LabelFormat] | None,
+        typer.Option("--format", help="Also write this format; may be repeated."),
     ] = None,
     min_step: Annotated[
         float,
-        typer.Option(min=0, help="Shortest step in seconds; 0 allows any."),
+        typer.Option(min=0, help="Shortest step, in seconds; 0: no limit."),
     ] = MIN_STEP_S,
     smooth: Annotated[
-        float, typer.Option(min=0, help="Average probabilities over this many seconds first.")
+        float, typer.Option(min=0, help="First average the probabilities over this many seconds.")
     ] = 0.0,
-    segments: SegmentRule = Segments.AUTO,
-    segment_tokens: SegmentTokens = None,
-    training: Training = paths.STREAM,
-    reader: ReaderChoice = ReaderName.auto,
+    segments: SegmentsOption = "auto",
+    segment_tokens: SegmentTokensOption = None,
+    training: TrainingOption = paths.STREAM,
+    reader: ReaderChoice = "auto",
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Label unannotated videos: segments.csv, scores, a timeline each, and other formats.
+    """Label new videos: write their steps (segments.csv), scores and a timeline for each.
 
-    Every video is written as it is done; run the same command again to resume.
+    Each video is written when it is done; run the same command again to resume.
     """
     with one_line_errors():
         from pjepa.live.offline.folder import is_ours
@@ -199,8 +196,8 @@ def predict(
         _set_threads(threads)
         models = load_models(
             Wanted(
-                model, probe or usual_cell(), None, True, segments.value, segment_tokens, training,
-                paths.TAKES_TABLE, device, reader.value,
+                model, probe or usual_cell(), None, True, segments, segment_tokens, training,
+                paths.TAKES_TABLE, device, reader,
             )
         )  # fmt: skip
         for note in models.notes:
@@ -210,7 +207,7 @@ def predict(
         _say_predicted(out, done, models.familiar)
 
 
-def _say_predicted(out: Path, done: Outcome, familiar: Familiar | None) -> None:
+def _say_predicted(out: Path, done: PredictOutcome, familiar: Familiar | None) -> None:
     """Report counts, videos unlike the training ones, and unreadable videos."""
     typer.echo(f"{out}: {len(done.notes)} videos, {done.steps} steps")
     if done.resumed:
@@ -223,7 +220,7 @@ def _say_predicted(out: Path, done: Outcome, familiar: Familiar | None) -> None:
         raise InputError(f"predict: {len(done.failed)} videos cannot be read, listed above")
 
 
-def unfamiliar_lines(done: Outcome, familiar: Familiar | None) -> Iterator[str]:
+def unfamiliar_lines(done: PredictOutcome, familiar: Familiar | None) -> Iterator[str]:
     """Return lines on videos further from the training stream than any training take."""
     if familiar is None:
         yield "note: these models do not store what training videos are like; others go unnoticed"

@@ -16,11 +16,11 @@ from pjepa.ui.progress import say
 @app.command(rich_help_panel=MACHINE)
 def selftest(
     device: Annotated[str, typer.Option(help=DEVICE, callback=resolved_device)] = "auto",
-    width: Annotated[int, typer.Option(min=8, help="Width of the model that is timed.")] = 256,
-    heads: Annotated[int, typer.Option(min=1, help="Its attention heads.")] = 4,
-    tokens: Annotated[int, typer.Option(min=45, help="Tokens of the take that is timed.")] = 2048,
+    width: Annotated[int, typer.Option(min=8, help="Width of the timed model.")] = 256,
+    heads: Annotated[int, typer.Option(min=1, help="Attention heads of the timed model.")] = 4,
+    tokens: Annotated[int, typer.Option(min=45, help="Tokens of the timed take.")] = 2048,
 ) -> None:
-    """Check that a device computes what the CPU computes, and time it; prints JSON."""
+    """Check that a device computes what the CPU computes, time it, and print JSON."""
     from pjepa.tools.selftest import run_selftest
 
     with one_line_errors():
@@ -44,10 +44,10 @@ def doctor(
     ] = False,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="Only compare every stored file with its hash."),
+        typer.Option("--verify", help="Instead, compare every stored file with its hash."),
     ] = False,
 ) -> None:
-    """Check packages, codecs, devices, folders, params.yaml, weights; exit code 1 if one fails."""
+    """Check packages, codecs, devices, folders, params.yaml and weights. Exit code 1 on failure."""
     from dataclasses import asdict
 
     from pjepa.tools.doctor import findings

@@ -14,18 +14,16 @@ from pjepa.tools import paths
 from pjepa.tools.cli.app import FEATURES, app, one_line_errors
 from pjepa.tools.cli.extract_options import (
     BACKBONE,
-    Backbone,
-    Crop,
-    Fps,
-    Frames,
-    Grid,
+    BackboneOption,
+    CropOption,
+    FpsOption,
+    FramesOption,
+    GridOption,
     Inputs,
-    Mode,
-    Model,
-    Pool,
-    Pooling,
-    Stride,
-    WindowMode,
+    ModelOption,
+    ModeOption,
+    PoolOption,
+    StrideOption,
     named_config,
     refuse_idle_options,
     spoken_as_options,
@@ -38,27 +36,28 @@ from pjepa.ui.progress import say
 def plan(
     context: typer.Context,
     inputs: Inputs = None,
-    backbone: Backbone = BACKBONE,
-    model: Model = None,
-    fps: Fps = 4.0,
-    pool: Pooling = Pool.mean,
-    grid: Grid = 0,
-    frames_per_window: Frames = 64,
-    window_mode: Mode = WindowMode.block,
-    window_stride: Stride = 1,
-    crop: Crop = 0,
+    backbone: BackboneOption = BACKBONE,
+    model: ModelOption = None,
+    fps: FpsOption = 4.0,
+    pool: PoolOption = "mean",
+    grid: GridOption = 0,
+    frames_per_window: FramesOption = 64,
+    window_mode: ModeOption = "block",
+    window_stride: StrideOption = 1,
+    crop: CropOption = 0,
     per_hour: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="BACKBONE", help="Print GB and GPU hours for one hour of video instead."
+            metavar="BACKBONE", help="Instead, print GB and GPU hours for one hour of video."
         ),
     ] = None,
 ) -> None:
-    """Print tokens, disk and GPU hours; exit code 1 if the disk is too small.
+    """Estimate tokens, disk space and GPU hours. Exit code 1 if the disk is too small.
 
-    With videos: of `pjepa extract` with the same options. Without: of the stage `patches` with
-    params.yaml. It also says whether decoding on this machine (`machine.workers` threads) or a GPU
-    is the limit. `--per-hour released` shows the released V-JEPA 2.1 variants side by side.
+    With videos: the cost of `pjepa extract` with the same options. Without:
+    the cost of the stage `patches` as params.yaml sets it. Also says whether
+    decoding on this machine (`machine.workers` threads) or a GPU is the limit.
+    `--per-hour released` shows the released V-JEPA 2.1 variants side by side.
     """
     if per_hour:
         with one_line_errors():

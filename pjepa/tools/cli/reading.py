@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pjepa.core.choices import ReaderName
 from pjepa.core.section import read_section
 
 if TYPE_CHECKING:
     from pjepa.patches.config import PatchesConfig
 
 
-class ReaderName(StrEnum):
-    auto = "auto"
-    decord = "decord"
-    pyav = "pyav"
-
-
-READER_HELP = "Video decoder; auto takes the faster one that reads the file correctly."
+READER_HELP = "Video decoder; auto is PyAV."
 ReaderChoice = Annotated[ReaderName, typer.Option("--reader", help=READER_HELP)]
 ProjectReader = Annotated[
     ReaderName | None, typer.Option("--reader", help=f"{READER_HELP} Default: patches.reader.")
@@ -32,6 +26,6 @@ def reading_config(reader: ReaderName | None) -> PatchesConfig:
     from pjepa.takes.config import DataConfig
 
     config = read_section(PatchesConfig, "patches")
-    chosen = config.reader if reader is None else reader.value
+    chosen = config.reader if reader is None else reader
     gap = read_section(DataConfig, "data").max_gap_s
     return config.model_copy(update={"reader": chosen, "max_gap_s": gap})

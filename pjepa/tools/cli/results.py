@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pjepa.core.files import read_json, write_json
+from pjepa.core.files import read_object, write_json
 from pjepa.tools import paths
 from pjepa.tools.cli.app import LOOK, app, one_line_errors, warn_of_stale_data
 from pjepa.tools.cli.targets import check_target
@@ -24,13 +24,15 @@ NEXT = (
 
 @app.command(rich_help_panel=LOOK)
 def summary(
-    probe: Annotated[str, typer.Option(help="A probe of results/metrics.json.")] = "linear",
+    probe: Annotated[
+        str, typer.Option(help="Which probe; one of results/metrics.json.")
+    ] = "linear",
 ) -> None:
-    """Print the main numbers of results/metrics.json, where the report is, and what comes next."""
+    """Print the main numbers of this run, where the report is, and what to do next."""
     from pjepa.tools.summary import summary_table
 
     with one_line_errors():
-        metrics = read_json(paths.METRICS)
+        metrics = read_object(paths.METRICS)
         if metrics:
             print_table(*summary_table(metrics, probe))
         else:
@@ -44,13 +46,13 @@ def summary(
 @app.command(rich_help_panel=LOOK)
 def verify(
     tolerance: Annotated[
-        float, typer.Option(min=0, help="Points by which a number may differ.")
+        float, typer.Option(min=0, help="How far a number may differ, in points.")
     ] = 2.0,
 ) -> None:
-    """Compare results/metrics.json with the committed one; exit code 1 if they differ."""
+    """Compare results/metrics.json with the committed one. Exit code 1 if they differ."""
     warn_of_stale_data()
     with one_line_errors():
-        present = read_json(paths.METRICS)
+        present = read_object(paths.METRICS)
         changes = metric_changes(committed_metrics(paths.METRICS), present, tolerance)
     title = f"{paths.METRICS} against HEAD, tolerance {tolerance:g} points"
     print_table(
@@ -68,16 +70,16 @@ def compare(
         list[str],
         typer.Argument(
             metavar="EXP",
-            help="Experiments, branches, tags or commits; `workspace`: the files on disk.",
+            help="Experiments, branches, tags or commits; workspace means the files on disk.",
         ),
     ],
-    probe: Annotated[str | None, typer.Option(help="Only this probe; all by default.")] = None,
+    probe: Annotated[str | None, typer.Option(help="Only this probe; default: all.")] = None,
     metric: Annotated[str, typer.Option(help="acc, acc_bg, edit, f1_50, ...")] = "acc",
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write every number to this file.")
     ] = None,
     html_file: Annotated[
-        Path | None, typer.Option("--html", help="Also write a page; for two experiments.")
+        Path | None, typer.Option("--html", help="Also write a page that compares two experiments.")
     ] = None,
 ) -> None:
     """Compare experiments with paired intervals; seeds and folds are averaged."""
@@ -89,7 +91,7 @@ def compare(
 
     with one_line_errors():
         if html_file is not None and len(experiments) != 2:
-            raise InputError(f"--html: puts two experiments side by side, given {len(experiments)}")
+            raise InputError(f"--html: compares two experiments, given {len(experiments)}")
         check_target(json_file, "comparison", paths.METRICS)
         check_target(html_file, "page", paths.REPORT / "index.html")
         found = comparison([read_experiment(name, probe) for name in experiments])
@@ -107,11 +109,11 @@ def compare(
 @app.command(rich_help_panel=LOOK)
 def table(
     preset: Annotated[
-        str | None, typer.Option(help="Compare as this preset; by default the applied one.")
+        str | None, typer.Option(help="Compare as this preset; default: the one in use.")
     ] = None,
-    as_latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.")] = False,
+    as_latex: Annotated[bool, typer.Option("--latex", help="Print the table as LaTeX.")] = False,
 ) -> None:
-    """Print our metrics beside the paper's for the applied preset, and what is not alike."""
+    """Print our metrics beside the paper's for this preset, and what is not comparable."""
     from pjepa.tools.compare.paper_table import (
         applied_preset,
         caveats,
@@ -143,21 +145,21 @@ STUDIED = ("acc", "macro_f1", "edit", "f1_50")
 
 @app.command(rich_help_panel=LOOK)
 def study(
-    probe: Annotated[str, typer.Option(help="Whose fitted heads are used.")] = "linear",
+    probe: Annotated[str, typer.Option(help="Which probe's fitted models are scored.")] = "linear",
     past: Annotated[
-        list[int], typer.Option(min=0, help="Blocks of the past that the encoder sees; repeat it.")
+        list[int], typer.Option(min=0, help="Past blocks the encoder sees; may be repeated.")
     ] = [0, 1, 2, 4, 8],  # noqa: B006
     shuffles: Annotated[
-        int, typer.Option(min=0, help="Random orders of segments, averaged; 0: none.")
+        int, typer.Option(min=0, help="Random orders of segments to average; 0: none.")
     ] = 3,
     on: Annotated[
-        Path, typer.Option(help="A project whose takes are scored: transfer to other data.")
+        Path, typer.Option(help="Project whose takes are scored, to test transfer.")
     ] = Path(),
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write every number to this file.")
     ] = None,
 ) -> None:
-    """Score fitted probes again with less context, shuffled segments, or on other data."""
+    """Score the fitted probes again with less context, shuffled segments or other data."""
     from dataclasses import asdict
 
     from pjepa.tools.studies.study import studied_project
@@ -178,7 +180,12 @@ def study(
 
 @app.command(rich_help_panel=LOOK)
 def questions() -> None:
-    """What comes next, and how far along? Cut takes are encoded anew: results/questions/."""
+    """Measure how well features tell the next step and the progress of a take.
+
+    Takes are cut inside their steps and encoded again, so that no feature has
+    seen the rest. Writes results/questions/; `pjepa stream` and `pjepa predict`
+    then show both.
+    """
     from pjepa.tools.questions import answer_questions, next_lines, progress_lines
 
     warn_of_stale_data()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 from pjepa.core.files import atomic_file
 from pjepa.core.roots import DATA_ROOT, LOCAL, data_root
 from pjepa.core.section import read_section
+from pjepa.pooler.config import PoolerKind
 from pjepa.takes.annotations.notes import SHOWN, Note
 from pjepa.takes.config import DataConfig
 from pjepa.takes.sources.scan import write_scan
@@ -16,7 +18,6 @@ from pjepa.tools import paths
 from pjepa.tools.data.starter import (
     LABELS,
     PRESET,
-    Pooler,
     labelled_videos,
     other_annotations,
     place_of,
@@ -29,8 +30,8 @@ from pjepa.tools.trying import as_settings, missing_weights
 from pjepa.ui.errors import InputError
 
 
-def begin(folder: Path, dry_run: bool, pooler: Pooler | None = None) -> Iterator[str]:
-    """Writes what is not there yet, and says what and what comes next."""
+def begin(folder: Path, dry_run: bool, pooler: PoolerKind | None = None) -> Iterator[str]:
+    """Write what is not there yet; yield what was written and what to do next."""
     place = place_of(folder, data_root())
     videos = place.root / place.path
     params = starter_params(place.path, pooler)
@@ -53,21 +54,21 @@ def begin(folder: Path, dry_run: bool, pooler: Pooler | None = None) -> Iterator
 
 
 def _next(folder: Path, videos: Path, params: Params, labelled: int) -> Iterator[str]:
-    """What a run would give now, what labels would add, and what is missing for it."""
+    """Yield what a run would give now, what labels would add, and what is missing for it."""
     run = "next: `pjepa data check`, then `dvc repro`:"
     if labelled:
         yield f"{run} features, probes on {labelled} labelled videos, and `pjepa predict` for more"
         if params.pooler.kind == "mean":
             yield (
-                f"offer: `pjepa data init {folder} --pooler action` trains the paper's pooler on "
-                "the labels; the mean needs none"
+                f"offer: `pjepa data init {quote(str(folder))} --pooler action` trains the paper's "
+                "pooler on the labels; the mean needs none"
             )
     else:
         yield f"{run} features and an encoder; without labels no probe, so no `pjepa predict`"
         yield f"for steps: fill in start, end and label in {LABELS}, then `pjepa data scan`"
         if others := other_annotations(videos):
             note = Note(f"{len(others)} files look like annotations", tuple(others))
-            yield f"{note.line(SHOWN)}; data.folder.labels can name them (docs/data.md)"
+            yield f"{note.line(SHOWN)}; data.folder.labels can name them (docs/own-videos.md)"
     if missing := missing_weights(params.patches):
         yield f"weights: {missing.removeprefix('patches.checkpoint: ')}"
         yield (
@@ -91,7 +92,7 @@ def _begin_root(folder: Path, root: Path, dry_run: bool) -> Iterator[str]:
 
 def _begin_labels(path: Path, dry_run: bool) -> Iterator[str]:
     if path.exists():
-        yield f"{path}: is there already, left as it is"
+        yield f"{path}: exists already; left unchanged"
         return
     yield f"{path}: a row per video; add start, end and label"
     if not dry_run:

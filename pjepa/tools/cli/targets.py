@@ -10,7 +10,9 @@ from typing import Literal
 
 from pjepa.ui.errors import InputError
 
-Kind = Literal["steps", "summary", "state", "check", "comparison", "page", "sheet", "port", "study"]
+TargetKind = Literal[
+    "steps", "summary", "state", "check", "comparison", "page", "sheet", "port", "study"
+]
 LOOK = 65_536  # bytes of the beginning that tell what a file is
 PUBLISHED = {"model.safetensors", "config.json", "README.md"}
 
@@ -28,7 +30,7 @@ def _with_key(key: str) -> Callable[[bytes], bool]:
     return lambda start: start.lstrip().startswith(b"{") and f'"{key}":'.encode() in start
 
 
-OWN: dict[Kind, tuple[str, Callable[[bytes], bool]]] = {
+OWN: dict[TargetKind, tuple[str, Callable[[bytes], bool]]] = {
     "steps": ("file of steps", lambda start: _is_step(start.partition(b"\n")[0])),
     "summary": ("summary", _with_key("cache_bytes")),
     "state": ("state of a stream", _with_key("pooler and probe")),
@@ -41,7 +43,7 @@ OWN: dict[Kind, tuple[str, Callable[[bytes], bool]]] = {
 }
 
 
-def check_target(path: Path | None, kind: Kind, *inputs: Path) -> None:
+def check_target(path: Path | None, kind: TargetKind, *inputs: Path) -> None:
     """Refuse to write `kind` over an input, or over a file that no tool of this kind wrote."""
     if path is None or not path.exists():
         return
@@ -56,7 +58,9 @@ def check_target(path: Path | None, kind: Kind, *inputs: Path) -> None:
         start = file.read(LOOK)
     name, is_own = OWN[kind]
     if start and not is_own(start):
-        raise InputError(f"{path}: is there and is no earlier {name}; remove it or choose another")
+        raise InputError(
+            f"{path}: exists and is not an earlier {name}; remove it or choose another"
+        )
 
 
 def check_publication(folder: Path, encoder: Path) -> None:
@@ -65,4 +69,4 @@ def check_publication(folder: Path, encoder: Path) -> None:
         return
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
     if folder.is_file() or folder.samefile(encoder) or (there and there != PUBLISHED):
-        raise InputError(f"{folder}: is there and is no earlier publication; name a new folder")
+        raise InputError(f"{folder}: exists and is not an earlier publication; name a new folder")

@@ -15,13 +15,13 @@ from pjepa.ui.errors import InputError
 @app.command(rich_help_panel=DATA)
 def fetch(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Names from `pjepa fetch --list`.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Names from pjepa fetch --list.")
     ] = None,
     show: Annotated[
         bool, typer.Option("--list", help="List what can be downloaded and what is already here.")
     ] = False,
 ) -> None:
-    """Download weights, encoders and archives: resumed, checked, into the cache or data root."""
+    """Download weights, encoders and feature archives; resume, and check every file."""
     if show or not names:
         _print_catalogue()
         return
@@ -57,22 +57,23 @@ def _print_catalogue() -> None:
 
 @app.command(rich_help_panel=DATA)
 def convert(
-    checkpoint: Annotated[str, typer.Argument(help="A released .pt: a path, or a known name.")],
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT", help="A released .pt file, or the name of one.")
+    ],
     backbone: Annotated[
         str | None,
-        typer.Option(
-            help="Variant of the encoder, vjepa2_1_vit_..._384; leave out for a probe head."
-        ),
+        typer.Option(help="Encoder variant, vjepa2_1_vit_..._384; leave out for a probe head."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Where to write; the cache by default. A probe head needs a folder."),
+        typer.Option(help="Where to write; default: the cache. A probe head needs a folder."),
     ] = None,
 ) -> None:
-    """Write a V-JEPA encoder as safetensors, or an authors' probe head as a probe's folder.
+    """Convert released weights: a V-JEPA encoder to safetensors, or a probe head to a folder.
 
-    The encoder alone is a fifth of the file and has the same weights id. A head becomes what
-    `pjepa predict` and `pjepa stream` load as `model/` of a cell.
+    The encoder alone is a fifth of the released file and keeps its weights
+    id, so stored features stay valid. A converted head is what `pjepa predict`
+    and `pjepa stream` load as `model/` of a cell.
     """
     with one_line_errors():
         if backbone is None:

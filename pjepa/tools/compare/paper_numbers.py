@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Protocol = Literal["offline", "segments"]  # segments: streaming, one annotated segment at a time
+PaperProtocol = Literal[
+    "offline", "segments"
+]  # segments: streaming, one annotated segment at a time
 SEGMENTATION = ("acc", "edit", "f1_10", "f1_25", "f1_50")
 WITH_BACKGROUND = ("acc_bg", "acc", "edit", "f1_10", "f1_25", "f1_50")
 
@@ -19,7 +21,7 @@ class PaperRow:
     probe: str
     representation: str
     scores: Mapping[str, float]
-    protocol: Protocol = "offline"
+    protocol: PaperProtocol = "offline"
     label_fraction: float = 1.0
     takes: int | None = None  # that the paper reports on
 
@@ -30,7 +32,7 @@ def _rows(
     names: tuple[str, ...],
     takes: int,
     *values: tuple[float, ...],
-    protocol: Protocol = "offline",
+    protocol: PaperProtocol = "offline",
     label_fraction: float = 1.0,
 ) -> tuple[PaperRow, PaperRow]:
     """Return the row without P-JEPA and the row with it."""

@@ -43,7 +43,6 @@ class Compared:
 class PaperTable:
     """The rows of one preset; `changed` lists parameters that are not the preset's."""
 
-    preset: str
     rows: tuple[Compared, ...]
     changed: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
@@ -108,7 +107,7 @@ def paper_table(preset: str, params: Params, folder: CellFolder) -> PaperTable:
     if preset not in PAPER:
         notes.append("not in the paper: the number is from the authors' release")
     changed = changed_params(preset_values(preset), params)
-    return PaperTable(preset, tuple(rows), tuple(changed), tuple(notes))
+    return PaperTable(tuple(rows), tuple(changed), tuple(notes))
 
 
 def _cell(probe: str, representation: str, folder: CellFolder) -> Cell | None:

@@ -20,7 +20,7 @@ LabelledSpans = list[tuple[float, float, str]]
 
 
 @dataclass(frozen=True)
-class Look:
+class ShownTake:
     """A take's video and its segments as (start, end, label)."""
 
     row: VideoRow
@@ -28,7 +28,7 @@ class Look:
     note: str = ""  # where they were read, if that has to be known
 
 
-def found_take(take_id: str) -> Look:
+def found_take(take_id: str) -> ShownTake:
     """Return the take of that id; an id that is not there is an error that names a near one."""
     config, root = read_section(DataConfig, "data"), data_root()
     written, note = paths.VIDEOS_TABLE.exists(), ""
@@ -54,7 +54,7 @@ def found_take(take_id: str) -> Look:
         hint = f"; did you mean {near[0]}?" if near else ""
         raise InputError(f"no take {take_id!r} among {len(by_id)}{hint}")
     named = [(a, b, names[label] if label >= 0 else "unknown") for a, b, label in spans]
-    return Look(by_id[take_id], named, note)
+    return ShownTake(by_id[take_id], named, note)
 
 
 def _older(config: DataConfig, root: Path) -> bool:

@@ -6,10 +6,11 @@ import csv
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pjepa.core.section import read_params
 from pjepa.core.text import sheet_cell
+from pjepa.pooler.config import PoolerKind
 from pjepa.takes.annotations.files import matters, read_annotations
 from pjepa.takes.annotations.rows import FIELDS
 from pjepa.tools.params import Params
@@ -19,9 +20,8 @@ from pjepa.video.files import VIDEO_SUFFIXES, video_files
 
 LABELS = "labels.csv"
 PRESET = "own-videos"
-Pooler = Literal["mean", "action"]
 # The action pooler (Eq. 1) needs several cells to attend to, and takes may have any length.
-POOLERS: dict[Pooler, dict[str, dict[str, Any]]] = {
+POOLERS: dict[PoolerKind, dict[str, dict[str, Any]]] = {
     "mean": {"patches": {"grid": 1}, "pooler": {"kind": "mean"}},
     "action": {"patches": {"grid": 4}, "pooler": {"kind": "action", "scope": "take"}},
 }
@@ -57,7 +57,7 @@ def starter_csv(folder: Path) -> str:
     return text.getvalue()
 
 
-def starter_params(path: str, pooler: Pooler | None) -> Params:
+def starter_params(path: str, pooler: PoolerKind | None) -> Params:
     """Return the preset for own videos, reading this folder.
 
     Params that read the folder already are the user's and stay, but for the pooler asked for.

@@ -21,6 +21,7 @@ from pjepa.core.files import read_yaml
 from pjepa.core.resume import work_root
 from pjepa.nn.state import TENSORS
 from pjepa.tools import paths
+from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say, track
 
 LOCK = Path("dvc.lock")
@@ -86,8 +87,10 @@ def workspace_files() -> Iterator[Suspect]:
     """Yield the outs that dvc.lock lists and that are here, file by file."""
     if not LOCK.is_file():
         return
-    kept = cache()
-    for stage in (read_yaml(LOCK).get("stages") or {}).values():
+    kept, locked = cache(), read_yaml(LOCK)
+    if not isinstance(locked, dict):
+        raise InputError(f"{LOCK}: no lock file of DVC; take it from Git (`git checkout {LOCK}`)")
+    for stage in (locked.get("stages") or {}).values():
         for out in stage.get("outs", []):
             path, digest = Path(out["path"]), str(out.get("md5", ""))
             if path.exists():

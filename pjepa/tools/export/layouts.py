@@ -40,7 +40,7 @@ LIST_COLUMNS = ("name", "take_id", "split", "tokens", "left_out", "first_s", "la
 
 @dataclass(frozen=True)
 class Exported:
-    """All takes once written (their features let go) and what lists say about them."""
+    """The takes that were written, without their features, and what the lists say about them."""
 
     takes: list[ExportedTake]
     names: list[str]  # of classes
@@ -73,7 +73,7 @@ def write_export(
     if layout not in get_args(LayoutName):
         raise InputError(f"layout {layout!r}; known: {', '.join(get_args(LayoutName))}")
     if out.exists() and not (out / MARK).is_file() and (out.is_file() or any(out.iterdir())):
-        raise InputError(f"{out}: is there and is no export; choose another --out")
+        raise InputError(f"{out}: exists and is not an export; choose another --out")
     names = class_names(classes, unlabelled, spaces=layout in ("fact", "npy"))
     write_take, write_lists = LAYOUTS[layout]
     done = Exported([], names, classes.background)

@@ -17,17 +17,18 @@ FEATURES = "FelTris/pjepa_features"  # also the folder below the data root that 
 UNCHECKED = "(address not checked)"
 CODE = f"https://github.com/FelTris/pjepa {UNCHECKED}"
 
-Kind = Literal["backbone", "encoder", "head", "archive", "data set"]
+ItemKind = Literal["backbone", "encoder", "head", "archive", "data set"]
 
 
 @dataclass(frozen=True)
-class Item:
-    """One thing that can be asked for. How it comes depends on what it has: `url`, `hub`, or words.
+class CatalogueItem:
+    """One item of the catalogue: it comes from its `url` or from the `hub`, or `by_hand` says how
+    to get it.
 
     `files` are names, or patterns of the hub's client, below the place it comes from.
     """
 
-    kind: Kind
+    kind: ItemKind
     what: str
     files: tuple[str, ...] = ()
     url: str = ""
@@ -43,10 +44,10 @@ class Item:
         return self.bytes / 1e9 if self.bytes else self.about_gb
 
 
-def _backbones() -> dict[str, Item]:
+def _backbones() -> dict[str, CatalogueItem]:
     about = {"vjepa2_1_vit_giant_384": 16.9, "vjepa2_1_vit_gigantic_384": 30.2}
     return {
-        name: Item(
+        name: CatalogueItem(
             "backbone",
             f"V-JEPA 2.1, width {v.width}, {v.depth} layers",
             (v.file,),
@@ -61,9 +62,9 @@ def _backbones() -> dict[str, Item]:
     }
 
 
-def _encoders() -> dict[str, Item]:
+def _encoders() -> dict[str, CatalogueItem]:
     return {
-        name: Item(
+        name: CatalogueItem(
             "encoder",
             f"released P-JEPA, {r.architecture.d_in} -> {r.architecture.d_model}, "
             f"{r.architecture.student_encoder_attention}",
@@ -77,8 +78,8 @@ def _encoders() -> dict[str, Item]:
     }
 
 
-def _head(name: str, what: str, sha256: str) -> Item:
-    return Item(
+def _head(name: str, what: str, sha256: str) -> CatalogueItem:
+    return CatalogueItem(
         "head", what, (f"{name}.pt",), sha256=sha256,
         by_hand=f"it is a file of the authors' code repository, {CODE}: clone it, find {name}.pt",
         terms="MIT",
@@ -109,9 +110,9 @@ HEADS = {
 }  # fmt: skip
 
 
-def _archive(what: str, gigabytes: float, *files: str) -> Item:
+def _archive(what: str, gigabytes: float, *files: str) -> CatalogueItem:
     terms = "the source data set's"
-    return Item("archive", what, files, hub=FEATURES, about_gb=gigabytes, terms=terms)
+    return CatalogueItem("archive", what, files, hub=FEATURES, about_gb=gigabytes, terms=terms)
 
 
 ARCHIVES = {
@@ -146,33 +147,33 @@ ARCHIVES = {
 
 
 DATA_SETS = {
-    "egoexo4d": Item(
+    "egoexo4d": CatalogueItem(
         "data set", "Ego-Exo4D takes at 448 px", about_gb=439.0, terms="a licence to be signed",
         by_hand="sign the licence form of Ego-Exo4D (https://docs.ego-exo4d-data.org), wait for "
         "the AWS keys, install the `egoexo` tool as told there, then run `egoexo -o "
         "$PJEPA_DATA_ROOT/egoexo4d --parts metadata annotations downscaled_takes/448 --benchmarks "
         "keystep --views ego`",
     ),
-    "assembly101": Item(
+    "assembly101": CatalogueItem(
         "data set", "Assembly101 videos and coarse annotations", terms="the set's own",
         by_hand="it is moving to Hugging Face as cvml-nus/assembly101, videos first "
         f"(https://huggingface.co/datasets/cvml-nus/assembly101 {UNCHECKED}); accept its terms, "
         "then run `hf download cvml-nus/assembly101 --repo-type dataset --local-dir "
         "$PJEPA_DATA_ROOT/assembly101`; `pjepa fetch assembly101_tsm` has features of one camera",
     ),
-    "egoprocel": Item(
+    "egoprocel": CatalogueItem(
         "data set", "EgoProceL features and labels as FACT packages them", terms="the set's own",
         by_hand="download egoprocel from the Google Drive folder that the README of "
         "https://github.com/ZijiaLewisLu/CVPR2024-FACT links, and unpack it at "
         "$PJEPA_DATA_ROOT/egoprocel; `pjepa fetch egoprocel_fact` needs no Drive",
     ),
-    "mstcn": Item(
+    "mstcn": CatalogueItem(
         "data set", "50Salads, GTEA, Breakfast as MS-TCN packs them", terms="the sets' own",
         by_hand="download data.zip of Zenodo record 3625992 and unpack it so that "
         "$PJEPA_DATA_ROOT/50salads, gtea and breakfast are there",
     ),
 }  # fmt: skip
 
-CATALOGUE: dict[str, Item] = {
+CATALOGUE: dict[str, CatalogueItem] = {
     **_backbones(), **_encoders(), **HEADS, **ARCHIVES, **DATA_SETS,
 }  # fmt: skip

@@ -10,7 +10,7 @@ from pjepa.hub.download import Remote, check_file, downloaded
 from pjepa.hub.files import hub_file
 from pjepa.hub.places import download_folder, found_file, placing
 from pjepa.patches.config import HF, TIMM
-from pjepa.tools.fetch.catalogue import CATALOGUE, FEATURES, Item
+from pjepa.tools.fetch.catalogue import CATALOGUE, FEATURES, CatalogueItem
 from pjepa.tools.fetch.hub_data import hub_data
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
@@ -29,11 +29,11 @@ def obtained(name: str) -> list[Path]:
     if item.kind == "archive":
         return _archive_files(item)
     if not item.files:
-        raise InputError(f"{name}: not fetched by program: {item.by_hand}")
+        raise InputError(f"{name}: cannot be downloaded automatically: {item.by_hand}")
     return [_single_file(name, item)]
 
 
-def known_item(name: str) -> Item:
+def known_item(name: str) -> CatalogueItem:
     """Return the item of that name."""
     if name in CATALOGUE:
         return CATALOGUE[name]
@@ -42,7 +42,7 @@ def known_item(name: str) -> Item:
     raise InputError(f"{name!r}: nothing of that name to fetch; {hint}")
 
 
-def local_files(item: Item) -> list[Path]:
+def local_files(item: CatalogueItem) -> list[Path]:
     """Return the files of an item that are on this machine; nothing is downloaded or checked."""
     if item.kind == "archive":
         return [f for pattern in item.files for f in sorted(archive_folder().glob(pattern))]
@@ -54,7 +54,7 @@ def archive_folder() -> Path:
     return data_root() / FEATURES.split("/")[1]
 
 
-def _single_file(name: str, item: Item) -> Path:
+def _single_file(name: str, item: CatalogueItem) -> Path:
     """Return a local or downloaded file; either way it must be the released one."""
     file = item.files[0]
     remote = Remote(item.url, item.bytes, item.sha256)
@@ -67,7 +67,9 @@ def _single_file(name: str, item: Item) -> Path:
         check_file(path, remote)
         return path
     if item.by_hand:
-        raise InputError(f"{name}: not fetched by program: {item.by_hand} and {placing(file)}")
+        raise InputError(
+            f"{name}: cannot be downloaded automatically: {item.by_hand} and {placing(file)}"
+        )
     try:
         return downloaded(remote, download_folder() / file)
     except InputError as error:
@@ -84,11 +86,11 @@ def _timm_file(name: str) -> Path:
     return hub_file(known.hf_hub_id, "model.safetensors")
 
 
-def _archive_files(item: Item) -> list[Path]:
+def _archive_files(item: CatalogueItem) -> list[Path]:
     """Return the files of a feature archive, below the data root."""
     if data_root().resolve() == project_root().resolve():
         raise InputError(
-            f"{item.what}: {item.gigabytes} GB need a place; set {DATA_ROOT} (or data_root in "
+            f"{item.what}: {item.gigabytes} GB need space; set {DATA_ROOT} (or data_root in "
             "local.yaml) to a folder outside the project"
         )
     return [

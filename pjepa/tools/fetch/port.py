@@ -25,13 +25,13 @@ class Port:
 
 
 def written_port(checkpoint: str, variant_name: str, out: Path | None) -> Port:
-    """Write the encoder with metadata that names the variant, and reads it back to compare."""
+    """Write the encoder with metadata that names the variant, and read it back to compare."""
     source = weights_file(variant_name, checkpoint)
     target = out or download_folder() / f"{variant_name}.safetensors"
     if target.suffix != ".safetensors":
         raise InputError(f"{target}: a port is a .safetensors file; give --out such a name")
     if target.exists() and target.samefile(source):
-        raise InputError(f"{source}: is that port already; give the official .pt")
+        raise InputError(f"{source}: is such a port already; give the official .pt")
     state = encoder_state(variant_name, source)
     variant = named_variant(variant_name)
     identity = tensors_id(state)
@@ -47,5 +47,5 @@ def written_port(checkpoint: str, variant_name: str, out: Path | None) -> Port:
     written = read_tensors(target)
     if any(not torch.equal(written[name], state[name]) for name in state):
         target.unlink()
-        raise InputError(f"{target}: reads back other than it was written; check the disk")
+        raise InputError(f"{target}: does not read back as it was written; check the disk")
     return Port(target, target.stat().st_size, source.stat().st_size, identity)

@@ -21,7 +21,7 @@ from pjepa.streams.store import Take
 from pjepa.ui.errors import InputError
 
 TOGETHER = 4096  # tokens of windows that are encoded in one call
-Window = tuple[int, int, int]  # first token, first token of the last block, end
+ContextWindow = tuple[int, int, int]  # first token, first token of the last block, end
 
 
 def budgeted(encoder: ProcedureEncoder, take: Take, past: int) -> np.ndarray:
@@ -30,7 +30,9 @@ def budgeted(encoder: ProcedureEncoder, take: Take, past: int) -> np.ndarray:
     Tokens keep their absolute positions c(i), r(i); a block is what attention calls one (Eq. 3).
     """
     if encoder.config.attention == "bidirectional":
-        raise InputError("bidirectional attention has one block only; a budget of blocks is void")
+        raise InputError(
+            "bidirectional attention has one block only; a budget of blocks has no effect"
+        )
     segments = encoder.segments(take.features, take.segment, f"take {take.take_id}")
     layout = layout_of_segments([runs(segments)[1].tolist()])
     block = layout.block(encoder.config.attention, encoder.config.block).numpy()
@@ -41,15 +43,15 @@ def budgeted(encoder: ProcedureEncoder, take: Take, past: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _windows(block: np.ndarray, past: int) -> list[Window]:
+def _windows(block: np.ndarray, past: int) -> list[ContextWindow]:
     starts, lengths = runs(block)
     firsts = starts[np.maximum(np.arange(len(starts)) - past, 0)]
     return list(zip(firsts.tolist(), starts.tolist(), (starts + lengths).tolist(), strict=True))
 
 
-def _batches(windows: Sequence[Window]) -> Iterator[list[Window]]:
+def _batches(windows: Sequence[ContextWindow]) -> Iterator[list[ContextWindow]]:
     """Yield windows in order, as many as `TOGETHER` tokens allow but at least one."""
-    batch: list[Window] = []
+    batch: list[ContextWindow] = []
     for window in windows:
         held = sum(end - first for first, _, end in [*batch, window])
         if batch and held > TOGETHER:
@@ -61,7 +63,7 @@ def _batches(windows: Sequence[Window]) -> Iterator[list[Window]]:
 
 @torch.inference_mode()
 def _last_blocks(
-    encoder: ProcedureEncoder, features: np.ndarray, layout: Layout, windows: list[Window]
+    encoder: ProcedureEncoder, features: np.ndarray, layout: Layout, windows: list[ContextWindow]
 ) -> np.ndarray:
     """Return the features of the last block of every window; windows are packed as takes are."""
     rows = torch.cat([torch.arange(first, end) for first, _, end in windows])

@@ -29,13 +29,13 @@ from pjepa.probes.base.probe import Probe, probe_segments
 from pjepa.probes.base.registry import load_probe
 from pjepa.probes.base.roles import take_roles
 from pjepa.probes.base.scoring import Targets, score_probe
+from pjepa.streams.representations import Represent
 from pjepa.streams.schema import StreamInfo
-from pjepa.streams.store import StreamReader, Take, read_labels
+from pjepa.streams.store import StreamReader, read_labels
 from pjepa.tools import paths
 from pjepa.tools.studies.context import budgeted, shuffled
 from pjepa.ui.errors import InputError
 
-Represent = Callable[[Take], np.ndarray]
 RESAMPLES = 1000
 
 
@@ -103,7 +103,7 @@ def check_same_tokens(ours: StreamInfo, theirs: StreamInfo) -> None:
 
 
 @dataclass(frozen=True)
-class Row:
+class StudyRow:
     """One line of the table: scores in percent, and their change from the first of its kind."""
 
     representation: str
@@ -126,7 +126,7 @@ def _change(change: Mapping[str, Interval] | None) -> str:
 
 def studied_project(
     project: Path, probe: str, past: Sequence[int], shuffles: int
-) -> tuple[Studied, list[Row]]:
+) -> tuple[Studied, list[StudyRow]]:
     """Return the rows of this project's models on the reported takes of a project."""
     cells = {name: paths.cell(probe, name) / "model" for name in ("raw", "pjepa")}
     if not cells["pjepa"].is_dir():
@@ -144,10 +144,10 @@ def studied_project(
     return takes, rows + pjepa_rows(takes, head, encoder, config.dtype, past, shuffles)
 
 
-def raw_row(takes: Studied, probe: Probe, dtype: str) -> Row:
+def raw_row(takes: Studied, probe: Probe, dtype: str) -> StudyRow:
     """Return the scores of the tokens as they are."""
     found = takes.statistics(probe, lambda take: take.features, dtype)
-    return Row("raw", "none", _intervals(takes, [found]))
+    return StudyRow("raw", "none", _intervals(takes, [found]))
 
 
 def pjepa_rows(
@@ -157,7 +157,7 @@ def pjepa_rows(
     dtype: str,
     past: Sequence[int],
     shuffles: int,
-) -> list[Row]:
+) -> list[StudyRow]:
     """Return the scores with the whole past, with budgets, and with the order shuffled."""
 
     def scored(represent: Callable[..., np.ndarray], **options: int) -> Statistics:
@@ -173,8 +173,9 @@ def pjepa_rows(
         name: difference_intervals(found, whole, groups, RESAMPLES, 0)
         for name, found in cases.items()
     }
-    return [Row("pjepa", "whole past", _intervals(takes, [whole]))] + [
-        Row("pjepa", name, _intervals(takes, found), changes[name]) for name, found in cases.items()
+    return [StudyRow("pjepa", "whole past", _intervals(takes, [whole]))] + [
+        StudyRow("pjepa", name, _intervals(takes, found), changes[name])
+        for name, found in cases.items()
     ]
 
 

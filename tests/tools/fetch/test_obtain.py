@@ -143,7 +143,7 @@ def test_archive_goes_below_the_data_root(hub: Site, places: Path) -> None:
 
 def test_archive_needs_a_data_root(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PJEPA_DATA_ROOT")
-    with pytest.raises(InputError, match=r"40\.2 GB need a place; set PJEPA_DATA_ROOT"):
+    with pytest.raises(InputError, match=r"40\.2 GB need space; set PJEPA_DATA_ROOT"):
         obtained("lemon_plstitch")
 
 

@@ -12,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pjepa.core.runs import runs
-from pjepa.probes.base.probe import Features, Probe, Span
+from pjepa.core.runs import Span, runs
+from pjepa.probes.base.probe import Features, Probe
 from pjepa.probes.base.sight import Index, Sight
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pjepa.core.files import atomic_folder, read_json, write_json
+from pjepa.core.files import atomic_folder, read_object, write_json
 
 UNLABELLED = "no take has labels, so there is nothing to fit a probe on"
 
@@ -25,4 +25,4 @@ def write_skipped(out: Path, why: str) -> None:
 def skipped_reason(folder: Path) -> str | None:
     """Return why a cell was skipped; None if it has results or is not there."""
     details = folder / "details.json"
-    return read_json(details).get("skipped") if details.exists() else None
+    return read_object(details).get("skipped") if details.exists() else None

@@ -25,7 +25,7 @@ from pjepa.ui.progress import Meter
 
 
 @dataclass(frozen=True)
-class Protocol:
+class StreamingProtocol:
     """How the context grows: one annotated segment, or `step_s` seconds, at a time."""
 
     name: str
@@ -43,7 +43,7 @@ def cell_streaming(cell: CellData, runs: Sequence[Run]) -> dict[str, Any]:
     layouts = [cell.readers[0].read_layout(take) for take in cell.roles.reported]
     annotated = any((take.segment >= 0).any() for take in layouts)
     names = [name for name in cell.common.streaming if name != "segments" or annotated]
-    protocols = [Protocol(name, cell.common.stream_step_s) for name in names]
+    protocols = [StreamingProtocol(name, cell.common.stream_step_s) for name in names]
     total = sum(
         len(repeated_steps(run.result.probe.sight, probe_segments(take.segment), p.ends(take)))
         for run in runs for p in protocols for take in layouts
@@ -55,7 +55,7 @@ def cell_streaming(cell: CellData, runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def protocol_entry(
-    cell: CellData, runs: Sequence[Run], protocol: Protocol, meter: Meter | None
+    cell: CellData, runs: Sequence[Run], protocol: StreamingProtocol, meter: Meter | None
 ) -> dict[str, Any]:
     """Return the streamed metrics, their intervals and statistics, and what could be seen."""
     found = [streamed_statistics(cell, run, protocol, meter) for run in runs]
@@ -76,14 +76,14 @@ def protocol_entry(
     return entry | visible_future(cell, runs[0], protocol)
 
 
-def boundaries_used(sight: Sight, protocol: Protocol) -> str:
+def boundaries_used(sight: Sight, protocol: StreamingProtocol) -> str:
     """Return whose boundaries the streamed predictions need."""
     told = protocol.name == "segments" or sight.to == "segment"
     return "annotated" if told else "none"
 
 
 def streamed_statistics(
-    cell: CellData, run: Run, protocol: Protocol, meter: Meter | None
+    cell: CellData, run: Run, protocol: StreamingProtocol, meter: Meter | None
 ) -> Statistics:
     """Return the statistics of every reported take, streamed."""
     found = {}
@@ -99,7 +99,7 @@ def streamed_statistics(
     return found
 
 
-def visible_future(cell: CellData, run: Run, protocol: Protocol) -> dict[str, Any]:
+def visible_future(cell: CellData, run: Run, protocol: StreamingProtocol) -> dict[str, Any]:
     """Return how far ahead of a token its streamed prediction could see, at most, and why.
 
     The features were made once, from whole takes: what they saw ahead is not undone by hiding

@@ -1,4 +1,4 @@
-"""All numbers of LTContext and LT-Causal: the P-JEPA supplement's tables and the official one."""
+"""All numbers of LTContext and LT-Causal, as in the tables of the P-JEPA supplement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pjepa.core.section import Section
 
 
 class LTContextConfig(Section):
-    """Defaults are the supplement's Assembly101 table; what it leaves open is official.
+    """LTContext's model; defaults are the supplement's Assembly101 table, what it leaves open is
+    official.
 
     Where the official Assembly101 setting differs, it is given in brackets. `attention_dropout` and
     `output_dropout` are official only (the second is fixed in the official code). So is
@@ -82,20 +83,3 @@ class LTContextConfig(Section):
     def later_width(self) -> int:
         """Return the width of all stages after the first."""
         return self.width // self.reduction
-
-
-PRESETS = {
-    "paper": LTContextConfig(),
-    "official": LTContextConfig(
-        width=64,
-        reduction=2,
-        window=64,
-        dilation=2,
-        optimizer="adam",
-        epochs=120,
-        weight_decay=1e-3,
-        schedule="cosine",
-        constant_epochs=15,
-        lr_min=5e-5,
-    ),
-}

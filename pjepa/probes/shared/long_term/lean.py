@@ -51,7 +51,7 @@ class _AddDropped(Function):
 
 
 def shifted_sum(x: Tensor, weight: Tensor, bias: Tensor, shifts: tuple[int, ...]) -> Tensor:
-    """y[t] = bias + sum_i weight[..., i] x[t - shifts[i]] for x [B, T, d], zeros outside the take.
+    """Return y[t] = bias + sum_i weight[..., i] x[t - shifts[i]] for x [B, T, d], zeros outside.
 
     A convolution as one matrix product per tap. One shift must be 0; a tap that only ever meets
     zeros is left out, and its gradient is 0.

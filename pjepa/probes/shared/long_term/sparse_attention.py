@@ -25,7 +25,8 @@ def sparse_attention(
     dropout: float,
     own_keys: bool = True,
 ) -> Tensor:
-    """dropout(softmax(q k^T / sqrt(d_h) + bias)) v -> [B, T, e] where q, k, v = weight x + offset.
+    """Return dropout(softmax(q k^T / sqrt(d_h) + bias)) v, [B, T, e], where q, k, v = weight x +
+    offset.
 
     `weight` [3e, d] stacks the maps of queries, keys and values; v comes from `values` [B, T, d] if
     given, and so does k unless `own_keys`. Only the inputs and the dropout mask are kept; the

@@ -26,7 +26,7 @@ REST = (54.0, 124.0)
 
 
 @dataclass(frozen=True)
-class Look:
+class SceneLook:
     """Everything that is constant over a take."""
 
     bench: Colour
@@ -59,14 +59,14 @@ def _light(rng: np.random.Generator, size: int) -> np.ndarray:
     return field[..., None].astype(np.float32)
 
 
-def draw_look(rng: np.random.Generator, size: int) -> Look:
+def draw_look(rng: np.random.Generator, size: int) -> SceneLook:
     """Return one take's bench, glove, light and clutter."""
     spots = [
         (rng.uniform(6, 122), rng.uniform(108, 122)),
         (rng.uniform(4, 18), rng.uniform(56, 100)),
     ]
     count = int(rng.integers(0, 3))
-    return Look(
+    return SceneLook(
         bench=_colour(rng, 0.09, 0.07, 0.25, 0.55),
         box=_colour(rng, 0.6, 0.06, 0.2, 0.4),
         glove=_colour(rng, rng.choice([0.03, 0.55, 0.33]), 0.03, 0.5, 0.85),
@@ -89,7 +89,7 @@ def draw_look(rng: np.random.Generator, size: int) -> Look:
 
 
 class Brush:
-    """Draws in bench units on a canvas of any size."""
+    """A pen that draws in bench units on a canvas of any size."""
 
     def __init__(self, canvas: Image.Image, scale: float) -> None:
         self.pen, self.scale = ImageDraw.Draw(canvas), scale
@@ -118,7 +118,7 @@ class Brush:
         self.disc((at[0] - 6, at[1] - 4), 3, glove)
 
 
-def still_bench(look: Look, size: int) -> Image.Image:
+def still_bench(look: SceneLook, size: int) -> Image.Image:
     """Return everything that does not move, on a canvas with a margin for camera shake."""
     scale = size / UNIT
     side = round((UNIT + 2 * MARGIN) * scale)
@@ -148,24 +148,24 @@ def _near(place: Point, t: float, reach: float = 1.5) -> Point:
     return (place[0] + reach * np.sin(1.7 * t), place[1] + reach * np.cos(2.3 * t))
 
 
-def _idle(brush: Brush, look: Look, t: float) -> None:
+def _idle(brush: Brush, look: SceneLook, t: float) -> None:
     brush.hand(_near(REST, 0.3 * t, 3.0), look.glove)
 
 
-def _bin(brush: Brush, look: Look, t: float) -> None:
+def _bin(brush: Brush, look: SceneLook, t: float) -> None:
     way = 0.5 - 0.5 * np.cos(2.2 * t)
     at = (BIN[0] + 16 * way, BIN[1] + 14 * way)
     brush.hand(at, look.glove)
     brush.disc((at[0] + 2, at[1] - 5), 3.5, look.part)
 
 
-def _slot(brush: Brush, look: Look, t: float) -> None:
+def _slot(brush: Brush, look: SceneLook, t: float) -> None:
     at = (SLOT[0], SLOT[1] - 6 + 6 * np.sin(2.6 * t))
     brush.box((at[0], at[1] - 7), (7, 6), look.part)
     brush.hand((at[0] + 6, at[1] + 5), look.glove)
 
 
-def _knob(brush: Brush, look: Look, t: float) -> None:
+def _knob(brush: Brush, look: SceneLook, t: float) -> None:
     brush.hand(_near((KNOB[0] - 2, KNOB[1] + 8), t, 1.0), look.glove)
     angle = 1.2 * np.sin(3.0 * t)
     spoke = (9 * np.cos(angle), 9 * np.sin(angle))
@@ -178,14 +178,14 @@ def _knob(brush: Brush, look: Look, t: float) -> None:
     )
 
 
-def _driver(brush: Brush, look: Look, t: float) -> None:
+def _driver(brush: Brush, look: SceneLook, t: float) -> None:
     tip = (SCREW[0], SCREW[1] + 1.5 * np.sin(9 * t))
     brush.hand((tip[0] - 14, tip[1] - 8), look.glove)
     brush.bar(tip, (tip[0] - 9, tip[1] - 16), 3, (210, 210, 215))
     brush.bar((tip[0] - 9, tip[1] - 16), (tip[0] - 14, tip[1] - 26), 7, (215, 150, 20))
 
 
-def _bottle(brush: Brush, look: Look, t: float) -> None:
+def _bottle(brush: Brush, look: SceneLook, t: float) -> None:
     tilt = 4 * np.sin(1.3 * t)
     neck = (SPOUT[0] - 8, SPOUT[1] + 8 + tilt)
     brush.bar(
@@ -198,20 +198,20 @@ def _bottle(brush: Brush, look: Look, t: float) -> None:
         brush.disc((neck[0] - 1, neck[1] + 4 + 16 * fall), 1.8, (120, 180, 240))
 
 
-def _button(brush: Brush, look: Look, t: float) -> None:
+def _button(brush: Brush, look: SceneLook, t: float) -> None:
     push = max(0.0, float(np.sin(4.5 * t)))
     brush.hand((BUTTON[0] + 3, BUTTON[1] - 8 + 5 * push), look.glove)
     brush.disc((BUTTON[0], BUTTON[1] + 2), 5 - 1.5 * push, (190, 50, 50))
 
 
-def _cloth(brush: Brush, look: Look, t: float) -> None:
+def _cloth(brush: Brush, look: SceneLook, t: float) -> None:
     at = (PLATE[0] + 18 * np.sin(2.8 * t), PLATE[1] - 4)
     brush.box(at, (12, 9), (225, 225, 205))
     brush.bar((at[0] - 12, at[1]), (at[0] + 12, at[1]), 2, (190, 190, 170))
     brush.hand((at[0] + 2, at[1] + 4), look.glove)
 
 
-def _gauge(brush: Brush, look: Look, t: float) -> None:
+def _gauge(brush: Brush, look: SceneLook, t: float) -> None:
     at = _near((TAP[0] - 2, TAP[1] + 12), t, 1.0)
     brush.hand((at[0] + 6, at[1] + 10), look.glove)
     brush.disc(at, 10, (30, 30, 34))
@@ -220,7 +220,7 @@ def _gauge(brush: Brush, look: Look, t: float) -> None:
     brush.bar(at, (at[0] + 7 * np.cos(angle), at[1] - 7 * np.sin(angle)), 1.5, (200, 30, 30))
 
 
-_DRAW: dict[str, Callable[[Brush, Look, float], None]] = {
+_DRAW: dict[str, Callable[[Brush, SceneLook, float], None]] = {
     "idle": _idle,
     "bin": _bin,
     "slot": _slot,
@@ -234,7 +234,7 @@ _DRAW: dict[str, Callable[[Brush, Look, float], None]] = {
 
 
 class Camera:
-    """Renders frames of one take: bench, hand at work, passing clutter, shake, light, grain."""
+    """A renderer of one take: bench, hand at work, passing clutter, shake, light, grain."""
 
     def __init__(self, rng: np.random.Generator, size: int) -> None:
         self.size, self.rng = size, rng
