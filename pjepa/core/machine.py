@@ -17,6 +17,7 @@ from pjepa.core.section import Section, one_line
 from pjepa.ui.errors import InputError
 
 DEVICE, WORKERS = "PJEPA_DEVICE", "PJEPA_WORKERS"
+Stream = Literal["auto", "device", "host", "file"]
 
 
 class MachineConfig(Section):
@@ -29,6 +30,7 @@ class MachineConfig(Section):
     device: str = "auto"
     workers: int = Field(2, ge=1)
     executor: Literal["local", "ray"] = "local"  # of `patches`
+    stream: Stream = "auto"  # where tokens wait for `pretrain` on a GPU: the first with room
 
 
 class Placed(Section):

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pjepa.core.machine import Placed
+from pjepa.core.machine import Placed, Stream
 from pjepa.encoder.config import EncoderSettings
 
 
@@ -84,6 +84,7 @@ class PjepaConfig(EncoderSettings, Placed):
     compile: bool = False
     checkpoint_activations: bool = False  # recompute them backward: long takes, less memory
     processes: int = Field(1, ge=1)  # devices, or processes on the CPU
+    stream: Stream = Field("auto", exclude=True)
 
     @model_validator(mode="after")
     def predictor_fits(self) -> PjepaConfig:

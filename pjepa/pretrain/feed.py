@@ -1,12 +1,14 @@
 """Batches on their way to the device, several steps ahead and across epochs.
 
-| device | where tokens wait                              | what is copied per batch             |
-|--------|------------------------------------------------|--------------------------------------|
-| CPU    | the memory-mapped stream                       | tokens, widened to float32           |
-| other  | all of them on the device, if they fit (below) | their row numbers                    |
-| other  | the memory-mapped stream                       | tokens as stored, from pinned memory |
+| device | `machine.stream` | where tokens wait       | what the host does for a batch             |
+|--------|------------------|-------------------------|--------------------------------------------|
+| CPU    | any              | the memory-mapped file  | widens them to float32                     |
+| other  | `device`         | all on the device       | sends their row numbers                    |
+| other  | `host`           | all in pinned memory    | says which rows the device copies          |
+| other  | `file`           | the memory-mapped file  | copies them to pinned memory, sends them   |
 
-They fit if they take no more than `SHARE` of the device's free memory, after the model is there.
+They stay as stored up to the device. `auto` is `device`, else `host`, where they take no more than
+`SHARE` of the free memory, after the model is there; else `file`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pjepa.core.machine import Stream
+from pjepa.core.runs import runs
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.pretrain.data import (
     TakeView,
@@ -28,13 +32,17 @@ from pjepa.pretrain.data import (
 )
 from pjepa.pretrain.objective import Batch
 from pjepa.pretrain.team import Team
-from pjepa.ui.transfer import host_buffer, sent
+from pjepa.ui.memory import host_memory
+from pjepa.ui.transfer import host_buffer, pinned_bytes, sent
 
-SHARE = 0.25  # of the free memory of a device that the whole stream may take
+SHARE = 0.25  # of free memory that the whole stream may take
 
 
 class SentTokens(TokenPacking):
-    """Tokens copied for every batch at the stream's own precision, widened on the device."""
+    """Tokens copied for every batch at the stream's own precision, widened on the device.
+
+    The copy is all it costs: 16,384 x 2048 tokens at the speed of the memory.
+    """
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self.device, self.dtype = device, dtype
@@ -66,6 +74,27 @@ class KeptTokens(TokenPacking):
         return self.table.index_select(0, there).float()
 
 
+class PinnedTokens(TokenPacking):
+    """All takes in page-locked memory of the host, from where the device copies them by itself."""
+
+    def __init__(self, device: torch.device, takes: Sequence[TrainingTake]) -> None:
+        self.device, self.takes = device, {}
+        for take in takes:
+            held = host_buffer(take.features.shape, stored_dtype(takes), device)
+            held.numpy()[:] = take.features
+            self.takes[take.number] = held
+
+    def packed(self, views: Sequence[TakeView], d_in: int) -> Tensor:
+        parts = [sent(part, self.device) for shown in views for part in self._runs(shown)]
+        return torch.cat([torch.zeros(0, d_in, device=self.device), *parts])
+
+    def _runs(self, shown: TakeView) -> list[Tensor]:
+        """Return the tokens of a view in pieces that lie together: a gather would copy them."""
+        places, held = shown.places(), self.takes[shown.take.number]
+        starts, lengths = runs(places - np.arange(len(places)))
+        return [held[places[a] : places[a] + n] for a, n in zip(starts, lengths, strict=True)]
+
+
 def stored_dtype(takes: Sequence[TrainingTake]) -> torch.dtype:
     """Return the precision of the stream."""
     return torch.from_numpy(np.zeros(0, takes[0].features.dtype)).dtype
@@ -76,13 +105,25 @@ def free_bytes(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 0
 
 
-def tokens_for(device: torch.device, takes: Sequence[TrainingTake]) -> TokenPacking:
+def roomiest(device: torch.device, takes: Sequence[TrainingTake], processes: int) -> Stream:
+    """Return what `auto` means for these takes; every process of a host pins its own copy."""
+    sizes = [take.features.nbytes for take in takes]
+    if sum(sizes) <= SHARE * free_bytes(device):
+        return "device"
+    return "host" if processes * pinned_bytes(sizes) <= SHARE * host_memory() else "file"
+
+
+def tokens_for(
+    device: torch.device, takes: Sequence[TrainingTake], stream: Stream, processes: int
+) -> TokenPacking:
     """Return how the tokens of these takes reach a device (table above)."""
     if device.type == "cpu":
         return TokenPacking()
-    if sum(take.features.nbytes for take in takes) <= SHARE * free_bytes(device):
-        return KeptTokens(device, takes)
-    return SentTokens(device, stored_dtype(takes))
+    if stream == "auto":
+        stream = roomiest(device, takes, processes)
+    if stream == "file":
+        return SentTokens(device, stored_dtype(takes))
+    return (KeptTokens if stream == "device" else PinnedTokens)(device, takes)
 
 
 def feed(
@@ -90,7 +131,8 @@ def feed(
 ) -> Iterator[tuple[list[Batch], bool]]:
     """Yield (a step's forward passes on the device, whether it ends its epoch) from `done` on."""
     device = torch.device(config.device)
-    tokens, d_in = tokens_for(device, takes), takes[0].features.shape[1]
+    tokens = tokens_for(device, takes, config.stream, team.size)
+    d_in = takes[0].features.shape[1]
     while epoch < config.epochs:
         steps = epoch_steps(takes, epoch, config)
         for number, views in enumerate(steps[done:], start=done + 1):

@@ -25,7 +25,7 @@ def migrated_text() -> str:
     """Return params.yaml with the same values in the places where they are now."""
     values = read_params()
     moved = {name: list(_old_values(values, name)) for name in PLACED}
-    machine = {name: _one(name, moved[name]) for name in MachineConfig.model_fields if moved[name]}
+    machine = {name: _one(name, moved[name]) for name in MachineConfig.tuned if moved[name]}
     threads = {"threads": _one("threads", moved["threads"])} if moved["threads"] else {}
     rest = {name: _without(name, section) for name, section in values.items()}
     new = {**rest, **threads, "machine": {**machine, **rest.get("machine", {})}}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pjepa.core.machine import Stream
 from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.patches.backbone import load_backbone
 from pjepa.patches.config import PatchesConfig
@@ -24,23 +25,24 @@ from pjepa.probes.linear.config import LinearConfig
 from pjepa.probes.linear.probe import fit_converged
 
 CLASSES, SEGMENT, D_IN = 3, 12, 24
+STREAMS: tuple[Stream, ...] = ("device", "host", "file")
 
 
 def path_errors(device: str) -> dict[str, float]:
     """Return the largest difference from the CPU by path: losses and features of unit size."""
-    with tempfile.TemporaryDirectory() as folder:
-        found = {
-            place: pretrained(place, Path(folder) / str(number))
-            for number, place in enumerate(("cpu", device))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        here = pretrained("cpu", "auto", folder / "cpu")
+        errors = {
+            f"pretrain, stream: {kind}": _distance(here, pretrained(device, kind, folder / kind))
+            for kind in STREAMS
         }
-        encoder = Path(folder) / "0" / "out" / "00001"
         paths: dict[str, Callable[[str], np.ndarray]] = {
             "patches": extracted,
-            "pretrain": lambda place: found[place],
             "linear": fitted,
-            "stream": lambda place: streamed(encoder, place),
+            "stream": lambda place: streamed(folder / "cpu" / "out" / "00001", place),
         }
-        return {name: _distance(path("cpu"), path(device)) for name, path in paths.items()}
+        return errors | {name: _distance(path("cpu"), path(device)) for name, path in paths.items()}
 
 
 def _distance(here: np.ndarray, there: np.ndarray) -> float:
@@ -55,11 +57,14 @@ def miniature(number: int) -> TrainingTake:
     return TrainingTake(number, f"take-{number}", features.astype(np.float16), segment)
 
 
-def pretrained(device: str, folder: Path) -> np.ndarray:
-    """Return the losses of an epoch of a small model: statistics, steps, snapshot and log."""
+def pretrained(device: str, stream: Stream, folder: Path) -> np.ndarray:
+    """Return the losses of an epoch: statistics, steps, snapshot and log.
+
+    The model is the paper's with 2 of its 16 heads, of 88 channels like those.
+    """
     config = PjepaConfig(
-        width=32, depth=2, heads=2, predictor_depth=1, predictor_heads=2, epochs=1,
-        batch_tokens=2 * 4 * SEGMENT, accumulate=2, neighbours=(-1, 1), device=device,
+        width=176, heads=2, predictor_heads=2, epochs=1, batch_tokens=2 * 4 * SEGMENT,
+        accumulate=2, neighbours=(-1, 1), device=device, stream=stream,
     )  # fmt: skip
     log: list[dict[str, float]] = []
     takes = [miniature(number) for number in range(6)]

@@ -29,8 +29,11 @@ assert bool(w.grad.isfinite().all())
 
 def check_cuda(name: str) -> None:
     """Refuse a missing CUDA device without touching any, so that no memory is taken."""
-    kind, _, number = name.partition(":")
-    if kind == "cuda" and int(number or 0) >= (found := torch.cuda.device_count()):
+    kind, colon, number = name.partition(":")
+    if kind != "cuda":
+        return
+    found = torch.cuda.device_count()
+    if (colon and not number.isdecimal()) or int(number or 0) >= found:
         built = "" if torch.version.cuda else ", this torch is built without CUDA"
         raise InputError(
             f"device {name} cannot be used here (CUDA devices found: {found}{built}); "
@@ -48,7 +51,7 @@ def checked_device(name: str, precision: str = "fp32", parameter: str = "") -> t
         device = torch.device(name)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].partition(". ")[0]  # what follows fills a screen
         raise InputError(f"device {name} cannot be used here ({reason}); try cpu") from None
     if precision == "bf16":
         check_bf16(device, parameter)

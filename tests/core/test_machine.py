@@ -29,6 +29,15 @@ def test_sections_are_told_their_place() -> None:
     assert not {"device", "workers", "threads"} & set(pjepa.model_dump())
 
 
+def test_where_tokens_wait_is_no_part_of_the_experiment() -> None:
+    params = PARAMS | {"machine": {"stream": "host"}}
+    found = read_section(PjepaConfig, "pjepa", params)
+    assert found.stream == "host"
+    assert found.resume_key() == read_section(PjepaConfig, "pjepa", {"threads": 5}).resume_key()
+    with pytest.raises(InputError, match=r"machine\.stream = 'gpu'"):
+        read_section(PjepaConfig, "pjepa", {"machine": {"stream": "gpu"}})
+
+
 def test_this_machine_goes_before_params(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (alone / "local.yaml").write_text("machine: {device: meta, workers: 9}\n")
     assert read_section(PjepaConfig, "pjepa", PARAMS).workers == 9

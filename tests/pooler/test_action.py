@@ -10,11 +10,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pjepa.core.files import write_json
 from pjepa.pooler.models import Pooler, load_pooler
 from pjepa.pooler.models.action import ActionPooler, ActionShape, padded
 from pjepa.pooler.models.alignment import Alignment
+from pjepa.pooler.models.attentive import CrossBlock, SelfBlock
 from pjepa.pooler.models.facts import CONFIG, common_config
 from pjepa.pooler.models.stored import MODEL, fold_file, write_weights
 from pjepa.ui.errors import InputError
@@ -142,6 +144,21 @@ def test_positions_tell_steps_and_cells_apart(
 
     assert moved(window.flip(1)) == steps_matter
     assert moved(window.flip(2)) == cells_matter
+
+
+@pytest.mark.parametrize("positions", ["none", "spatiotemporal"])
+@pytest.mark.parametrize("width", [SHAPE.width_in, 16])
+def test_the_residual_stream_stays_float32_under_autocast(width: int, positions: Any) -> None:
+    """On fake tensors, which need no processor with bf16."""
+    pooler = ActionPooler(replace(SHAPE, width=width, positions=positions))
+    found = set()
+    for module in pooler.modules():
+        if isinstance(module, SelfBlock | CrossBlock):
+            module.register_forward_pre_hook(lambda _, x: found.update(v.dtype for v in x[:-1]))
+    patches = torch.zeros(2, SHAPE.window, SHAPE.cells, SHAPE.width_in)
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.autocast("cpu", torch.bfloat16):
+        pooler(patches)
+    assert found == {torch.float32}
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.pretend.device import NAME, counted, install
 
@@ -49,11 +50,12 @@ def trained(config, folder):
 
 
 CASES = [
-    {"input_norm": "none", "attention": "bidirectional"},
+    {"input_norm": "none", "attention": "bidirectional", "stream": "device"},
     {"input_norm": "standardize", "attention": "block_causal", "segments": "fixed"},
     {"input_norm": "take_center", "attention": "token_causal", "checkpoint_activations": True},
-    {"input_norm": "causal_center", "attention": "clip_causal", "neighbours": (-1, 1)},
+    {"input_norm": "causal_center", "neighbours": (-1, 1), "stream": "file", "max_run": 3},
     {"input_norm": "causal_center", "segments": "found", "found_tokens": 4, "found_max": 9},
+    {"input_norm": "causal_center", "stream": "host", "max_run": 3, "crop_tokens": 15},
 ]
 
 
@@ -66,19 +68,19 @@ def test_a_run_gives_what_the_cpu_gives(case, tmp_path):
     ProcedureEncoder.from_pretrained(tmp_path / NAME / "out" / "00002", NAME)
 
 
-@pytest.mark.parametrize("free", [0, 1 << 40], ids=["sent", "kept"])
+@pytest.mark.parametrize("stream", ["device", "host", "file"])
 @pytest.mark.parametrize("takes", [6, 16])
-def test_a_step_waits_for_nothing(free, takes, monkeypatch, tmp_path):
+def test_a_step_waits_for_nothing(stream, takes, monkeypatch, tmp_path):
     """Whatever the number of takes and passes; an epoch's end and a saved state are waited for."""
-    monkeypatch.setattr(feed, "free_bytes", lambda device: free)
     monkeypatch.setattr(saver.Saver, "is_due", lambda own: False)
     monkeypatch.setattr(progress, "PLAIN_SECONDS", 1e9)
     made = training_takes(takes)
 
     def waits(epochs):
         config = small(
-            epochs=epochs, neighbours=(-1, 1), accumulate=3, snapshot_every=99, input_norm=NORM
-        )
+            epochs=epochs, neighbours=(-1, 1), accumulate=3, snapshot_every=99, input_norm=NORM,
+            stream=stream,
+        )  # fmt: skip
         with counted() as found:
             folder = tmp_path / str(epochs)
             pretrain(made, config, folder / "work", folder / "out", [].append)
@@ -89,6 +91,25 @@ def test_a_step_waits_for_nothing(free, takes, monkeypatch, tmp_path):
     assert sum(n for (kind, _), n in added.items() if kind == "upload") == 0, long.table()
     syncs = {line: n for (kind, line), n in added.items() if kind == "sync"}
     assert sum(syncs.values()) <= EPOCH_END, syncs
+
+
+@pytest.mark.parametrize(
+    ("device", "host", "processes", "kind"),
+    [
+        (4.0, 0, 1, feed.KeptTokens),
+        (3.9, 8.0, 1, feed.PinnedTokens),
+        (3.9, 8.0, 2, feed.SentTokens),  # each would pin all of it
+        (0, 0, 1, feed.SentTokens),
+    ],
+)
+def test_auto_takes_a_quarter_of_free_memory(device, host, processes, kind, monkeypatch):
+    """Sizes are in streams; pinned takes are rounded up, at most to the double."""
+    takes = training_takes()
+    size = sum(take.features.nbytes for take in takes)
+    monkeypatch.setattr(feed, "free_bytes", lambda _: device * size)
+    monkeypatch.setattr(feed, "host_memory", lambda: host * size)
+    assert type(feed.tokens_for(torch.device(NAME), takes, "auto", processes)) is kind
+    assert type(feed.tokens_for(torch.device("cpu"), takes, "device", 1)) is feed.TokenPacking
 
 
 def test_a_bad_step_is_noticed_before_anything_is_kept(tmp_path):

@@ -1,6 +1,7 @@
 """What a trained encoder is used for, on the pretend device: probes, features, streams."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tests.pretend.device import NAME, counted, install
 install()
 
 
-from pjepa.encoder.config import EncoderConfig  # noqa: E402
+from pjepa.encoder.config import Attention, EncoderConfig, InputNorm  # noqa: E402
 from pjepa.encoder.encoder import ProcedureEncoder  # noqa: E402
 from pjepa.encoder.stream import EncoderStream  # noqa: E402
 from pjepa.probes.base.config import ProbeCommonConfig  # noqa: E402
@@ -96,8 +97,11 @@ def test_a_stream_waits_once_per_segment_at_most(kind, tmp_path):
         np.testing.assert_allclose(ours.cpu().numpy(), wanted, atol=1e-5)
 
 
-def test_encoding_waits_for_nothing_inside():
-    settings = {"d_in": 6, "width": 16, "depth": 2, "heads": 2, "attention": "clip_causal"} | CAUSAL
+@pytest.mark.parametrize("attention", get_args(Attention))
+@pytest.mark.parametrize("norm", get_args(InputNorm))
+def test_encoding_waits_for_nothing_inside(attention, norm):
+    settings = {"d_in": 6, "width": 16, "depth": 2, "heads": 2, "attention": attention}
+    settings |= CAUSAL | {"input_norm": norm}
     encoder = ProcedureEncoder(EncoderConfig(**settings)).eval().to(NAME)
     tokens = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
     with counted() as waits:

@@ -275,7 +275,7 @@ PINNED = "_pretend_pinned"
 
 def is_pinned(x: Tensor) -> bool:
     """Whether the product asked for page-locked memory for this tensor."""
-    return bool(getattr(x, PINNED, False))
+    return bool(getattr(x, PINNED, False)) or (x._base is not None and is_pinned(x._base))
 
 
 def pin(x: Tensor) -> Tensor:

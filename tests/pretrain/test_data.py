@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -5,6 +7,7 @@ import torch
 from pjepa.core.runs import runs
 from pjepa.nn.prefetch import Prefetch
 from pjepa.pretrain.data import (
+    TokenPacking,
     epoch_steps,
     forward_passes,
     pack,
@@ -13,7 +16,7 @@ from pjepa.pretrain.data import (
     token_statistics,
     view,
 )
-from pjepa.pretrain.feed import feed
+from pjepa.pretrain.feed import KeptTokens, PinnedTokens, SentTokens, feed
 from pjepa.pretrain.setup import new_model
 from pjepa.pretrain.team import Team
 from pjepa.streams.schema import StreamInfo
@@ -52,6 +55,22 @@ def test_passes_keep_to_their_budget_and_lose_nothing(takes, config):
         assert all(len(p) <= limit for p in passes)
         budget = changes["batch_tokens"]
         assert all(sum(map(len, p)) <= budget or len(p) == 1 for p in passes)
+
+
+def test_tokens_are_the_same_wherever_they_wait(takes, config):
+    here, d_in = torch.device("cpu"), takes[0].features.shape[1]
+    stored = [replace(take, features=take.features.astype(np.float16)) for take in takes]
+    ways = KeptTokens(here, stored), PinnedTokens(here, stored), SentTokens(here, torch.float16)
+    for changes in ({}, {"max_run": 3}, {"max_segments": 2}, {"max_run": 2, "crop_tokens": 7}):
+        views = [view(take, 1, with_values(config, **changes)) for take in stored[::-1]]
+        for part in (views, views[:1], []):
+            expected = TokenPacking().packed(part, d_in)
+            assert expected.dtype == torch.float32
+            assert all(same_bits(way.packed(part, d_in), expected) for way in ways)
+
+
+def same_bits(a, b):
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
 
 
 def test_a_step_accumulates_passes(takes, config):

@@ -17,7 +17,8 @@ def test_the_cpu_agrees_with_itself():
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["ok"]
-    assert report["path_error"] == dict.fromkeys(("patches", "pretrain", "linear", "stream"), 0)
+    trained = [f"pretrain, stream: {kind}" for kind in ("device", "host", "file")]
+    assert report["path_error"] == dict.fromkeys((*trained, "patches", "linear", "stream"), 0)
     assert "paste the JSON into an issue" in result.stderr
     assert report["attention"]["error"] < 1e-5
     assert set(report["fp32_error"]) == set(selftest.MODES)
@@ -32,11 +33,13 @@ def test_a_wrong_kernel_is_noticed(monkeypatch):
     assert not json.loads(result.stdout)["ok"]
 
 
-def test_a_device_that_is_not_there_is_one_line():
-    result = CliRunner().invoke(app, ["selftest", "--device", "warp:3"])
+@pytest.mark.parametrize("name", ["warp:3", "cuda:", "cuda:x", "ipu"])
+def test_a_device_that_is_not_there_is_one_line(name):
+    result = CliRunner().invoke(app, ["selftest", "--device", name])
     assert result.exit_code == 1
-    assert result.output.startswith("error: device warp:3 cannot be used here")
+    assert result.output.startswith(f"error: device {name} cannot be used here")
     assert len(result.output.strip().splitlines()) == 1
+    assert len(result.output) < 300
 
 
 @pytest.mark.skipif(torch.cuda.device_count() > 0, reason="needs a machine without CUDA")

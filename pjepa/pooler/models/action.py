@@ -87,6 +87,7 @@ class ActionPooler(nn.Module):
         shape, steps = self.shape, patches.shape[1]
         x = (patches - self.mean) / self.std
         x = self.project(x.reshape(*x.shape[:2], shape.rows_per_step, -1))  # [B, n, rows, D]
+        x = x.to(self.mean.dtype)  # under autocast too: what blocks add to stays exact
         if shape.positions != "none":
             x = x + step_positions(steps, 1, shape.width, x.device)[:, None]
         if shape.positions == "spatiotemporal" and shape.attend == "cells":

@@ -21,6 +21,7 @@ RUNNING = (
     "workers",
     "device",
     "executor",
+    "stream",
     "processes",
     "compile",
     "batch_windows",
