@@ -2,8 +2,9 @@
 
 The other commit is checked out in a temporary folder. Each case runs in one process per tree, one
 thread, both alternately; a round is the least CPU time of `REPEATS` calls of either. A ratio is
-the other's time over ours, so above 1 this tree is faster; printed are its least, median and most
-over the rounds. Cases are built from what `benchmarks/` has had for long, so that old commits run.
+the other's time over ours, so above 1 this tree is faster; printed are that of the least times of
+all rounds, which other work on the machine disturbs least, and over the rounds its median, least
+and most. Cases are built from what `benchmarks/` has had for long, so that old commits run.
 """
 
 from __future__ import annotations
@@ -168,13 +169,14 @@ def checked_out(commit: str) -> Iterator[Path]:
         yield Path(name)
 
 
-def ratios(other: Path, code: str, rounds: int) -> tuple[list[float], list[float]]:
-    """Return our seconds and the ratios of every round."""
+def measured(other: Path, code: str, rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of the other tree and of ours in every round, and their ratios."""
     theirs, ours = Side(other, code), Side(ROOT, code)
     pairs = [(theirs.seconds(), ours.seconds()) for _ in range(rounds)]
     theirs.end()
     ours.end()
-    return [b for _, b in pairs], [a / b for a, b in pairs]
+    before, now = map(list, zip(*pairs, strict=True))
+    return {"before": before, "seconds": now, "ratios": [a / b for a, b in pairs]}
 
 
 def main() -> None:
@@ -185,13 +187,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     found = {}
-    print(f"{'case':20}{'ours, s':>10}{'ratio':>8}  least to most, against {options.commit}")
+    print(f"{'case':20}{'ours, s':>10}{'of least':>10}{'median':>8}  range, {options.commit}/ours")
     with checked_out(options.commit) as other:
         for name in options.only or CASES:
-            seconds, times = ratios(other, CASES[name], options.rounds)
-            found[name] = {"seconds": seconds, "ratios": times}
-            span = f"{min(times):.2f} to {max(times):.2f}"
-            print(f"{name:20}{min(seconds):10.4f}{median(times):8.2f}  {span}", flush=True)
+            case = found[name] = measured(other, CASES[name], options.rounds)
+            ours, times = min(case["seconds"]), case["ratios"]
+            of_least, span = min(case["before"]) / ours, f"{min(times):.2f} to {max(times):.2f}"
+            print(f"{name:20}{ours:10.4f}{of_least:10.2f}{median(times):8.2f}  {span}", flush=True)
     if options.json:
         options.json.write_text(json.dumps(found, indent=2) + "\n")
 

@@ -1,4 +1,4 @@
-"""An Arrow IPC copy of the features training reads: list columns decode slowly from Parquet."""
+"""An Arrow IPC copy of the features training reads: Parquet cannot be mapped into memory."""
 
 from __future__ import annotations
 

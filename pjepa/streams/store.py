@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -22,12 +23,13 @@ import pyarrow.parquet as pq
 
 from pjepa.core.files import atomic_file, atomic_path
 from pjepa.core.tables import readable_table
+from pjepa.streams.pages import is_plain, plain_values
 from pjepa.streams.schema import LABELS, StreamInfo, stream_schema
 from pjepa.ui.errors import InputError
 
 PART_BYTES = 2 * 1024**3  # of features; a take is never split, so a longer one is a part alone
 DECODERS = 2  # threads that decode; takes come back in order, whatever their number
-_PLACE = ("time_s", "segment", "offset")
+_PLACE, _FEATURE = ("time_s", "segment", "offset"), 4  # columns: names, a number
 
 
 @dataclass(frozen=True)
@@ -171,11 +173,27 @@ class StreamReader:
 
     def read(self, take_id: str) -> Take:
         """Return one take, features as float32."""
-        table = self._table(take_id, [*_PLACE, "feature"])
-        column = table.column("feature").combine_chunks()
-        flat = column.flatten().to_numpy(zero_copy_only=False)
-        features = flat.reshape(-1, self.info.width).astype(np.float32)  # [T, D]
-        return self._take(take_id, features, table)
+        table = self._table(take_id, list(_PLACE))
+        return self._take(take_id, self._features(take_id), table)
+
+    def _features(self, take_id: str) -> np.ndarray:
+        """Return [T, D] float32, by pyarrow where the file is not as this module writes it."""
+        flat = self._plain_features(take_id)
+        if flat is None:
+            column = self._table(take_id, ["feature"]).column("feature").combine_chunks()
+            flat = column.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+        return flat.reshape(-1, self.info.width)
+
+    def _plain_features(self, take_id: str) -> np.ndarray | None:
+        part, group = self._group[take_id]
+        column = self._metadata[part].row_group(group).column(_FEATURE)
+        if not is_plain(column):
+            return None
+        source, _ = self._handle(part)
+        with suppress(OSError):
+            chunk = source.read_at(column.total_compressed_size, column.data_page_offset)
+            return plain_values(chunk, np.dtype(self.dtype), column.num_values)
+        return None
 
     def read_many(
         self, takes: Iterable[str] | None = None, threads: int = DECODERS
@@ -213,7 +231,8 @@ class StreamReader:
             raise InputError(f"{self.path}: no take {take_id!r}")
         part, group = self._group[take_id]
         try:
-            return self._handle(part).read_row_group(group, columns=columns, use_threads=False)
+            _, file = self._handle(part)
+            return file.read_row_group(group, columns=columns, use_threads=False)
         except (OSError, pa.ArrowException) as error:
             reason = " ".join(str(error).split())
             raise InputError(
@@ -221,13 +240,17 @@ class StreamReader:
                 "`pjepa doctor --verify` says what else is"
             ) from None
 
-    def _handle(self, part: int) -> pq.ParquetFile:
-        """Return this thread's own handle; `pre_buffer` reads a take's columns at once."""
-        opened: dict[int, pq.ParquetFile] = self._handles.__dict__.setdefault("opened", {})
+    def _handle(self, part: int) -> tuple[pa.OSFile, pq.ParquetFile]:
+        """Return this thread's own handles; `pre_buffer` reads a take's columns at once."""
+        opened: dict[int, tuple[pa.OSFile, pq.ParquetFile]]
+        opened = self._handles.__dict__.setdefault("opened", {})
         if part not in opened:
-            known = self._metadata[part]
-            opened[part] = pq.ParquetFile(
-                self._parts[part], metadata=known, pre_buffer=True, page_checksum_verification=True
+            source, known = pa.OSFile(str(self._parts[part])), self._metadata[part]
+            opened[part] = (
+                source,
+                pq.ParquetFile(
+                    source, metadata=known, pre_buffer=True, page_checksum_verification=True
+                ),
             )
         return opened[part]
 

@@ -2,6 +2,7 @@ import io
 import json
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -207,23 +208,28 @@ def test_reading_ahead_is_bounded_and_its_errors_are_named(tmp_path):
         list(reader.read_many(["t00", "nobody"]))
 
 
-def test_a_take_is_one_read_of_the_file(tmp_path):
-    """What `pre_buffer` is for: the columns of a row group lie together and come together."""
+def test_a_take_is_one_pass_over_the_file(tmp_path):
+    """What `pre_buffer` is for: the columns of a row group lie together and come together.
+
+    Two reads, the features beginning where the rest ends.
+    """
     path = tmp_path / "s.parquet"
     write_parts(path, [take(f"t{n}", 300, n) for n in range(4)], 10**9)
     reads = []
 
     class Counted(io.FileIO):
         def read(self, size=-1):
-            reads.append(size)
+            reads.append((self.tell(), size))
             return super().read(size)
 
     reader = StreamReader(path)
-    file = pq.ParquetFile(Counted(path), metadata=pq.read_metadata(path), pre_buffer=True)
-    reader._handles.opened = {0: file}
+    source = pa.PythonFile(Counted(path))
+    file = pq.ParquetFile(source, metadata=pq.read_metadata(path), pre_buffer=True)
+    reader._handles.opened = {0: (source, file)}
     reads.clear()
     reader.read("t2")
-    assert len(reads) == 1
+    (first, size), (second, _) = reads
+    assert first + size == second
 
 
 def test_labels_of_many_takes_keep_their_order(tmp_path):
@@ -247,6 +253,14 @@ def test_the_hash_of_a_stream_covers_every_part(tmp_path):
     assert content_sha256(path) != before
     (path / "part-00009.parquet").write_bytes(b"other")
     assert content_sha256(path) != before
+
+
+def test_a_stream_that_another_tool_compressed_is_read(tmp_path):
+    path, item = tmp_path / "s.parquet", take("a", 40)
+    write_parts(path, [item], None)
+    pq.write_table(pq.read_table(path), path, compression="zstd", use_dictionary=False)
+    found = StreamReader(path).read("a").features
+    np.testing.assert_array_equal(found, item.features)
 
 
 def test_a_flipped_bit_is_found_by_who_reads_it(tmp_path):

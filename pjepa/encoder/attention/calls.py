@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
@@ -113,8 +113,9 @@ def at_rows(calls: Iterable[Call], rows: Tensor) -> list[Call]:
     for c in calls:
         start, stop = bisect_left(wanted, c.start), bisect_left(wanted, c.stop)
         if start < stop:
-            mask = None if c.mask is None else c.mask[rows[start:stop] - c.start]
-            found.append(replace(c, start=start, stop=stop, mask=mask))
+            own = rows[start:stop] - c.start
+            mask = None if c.mask is None else c.mask.index_select(0, own)
+            found.append(Call(start, stop, c.first, c.last, c.causal, mask, c.merged))
     return found
 
 

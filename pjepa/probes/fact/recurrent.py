@@ -43,20 +43,22 @@ class Recurrence(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         rz, n, h_n, states, weight = ctx.saved_tensors
         (r, z), before = rz.chunk(2, dim=2), states[:-1]
-        to_n = (1 - z) * (1 - n * n)  # d h' / d (the argument of tanh)
-        to_r = to_n * h_n * r * (1 - r)
-        to_z = (before - n) * z * (1 - z)
-        slope = torch.stack([to_r, to_z, to_n * r], dim=2)  # d h' / d (W_h h + b_h) [R, 2, 3, H]
+        to_n = (1 - z).mul_(1 - n * n)  # d h' / d (the argument of tanh)
+        slope = n.new_empty(*n.shape[:2], 3, n.shape[2])  # d h' / d (W_h h + b_h) [R, 2, 3, H]
+        torch.mul(to_n, h_n, out=slope[:, :, 0]).mul_(r).mul_(1 - r)
+        torch.sub(before, n, out=slope[:, :, 1]).mul_(z).mul_(1 - z)
+        torch.mul(to_n, r, out=slope[:, :, 2])
         h_grad, carried = grads[0].clone(), torch.zeros_like(n[0])
         rows = (reversed(part.unbind()) for part in (h_grad, slope, z))  # views, last step first
         for grad_t, slope_t, z_t in zip(*rows, strict=True):
             grad_t.add_(carried)
             gates = (grad_t[:, None] * slope_t).view(2, 1, -1)  # [2, 1, 3H]
             carried = torch.baddbmm((grad_t * z_t)[:, None], gates, weight)[:, 0]
-        gates = (h_grad[:, :, None] * slope).flatten(2)  # [R, 2, 3H]
+        gates = slope.mul_(h_grad[:, :, None]).flatten(2)  # [R, 2, 3H]
         weight_grad = torch.einsum("rdg,rdh->dgh", gates, before)
-        i_grad = torch.cat([gates[..., : -n.shape[2]], h_grad * to_n], dim=2)
-        return i_grad, weight_grad, gates.sum(0)
+        bias_grad = gates.sum(0)
+        torch.mul(h_grad, to_n, out=gates[..., -n.shape[2] :])  # from here on the gradient of i
+        return gates, weight_grad, bias_grad
 
 
 def gru_states(gru: nn.GRU, x: Tensor) -> Tensor:
@@ -67,8 +69,10 @@ def gru_states(gru: nn.GRU, x: Tensor) -> Tensor:
         forth, back = (
             [getattr(gru, f"{part}_l{layer}{end}") for part in PARTS] for end in ("", "_reverse")
         )
-        i = [linear(x, forth[0], forth[2]), linear(x, back[0], back[2]).flip(0)]  # [R, 3H] each
+        both = (linear(x, forth[0], forth[2]), linear(x, back[0], back[2]).flip(0))  # [R, 3H] each
+        i = torch.stack(both, dim=1)
+        del both  # as large as what a layer keeps
         weight, bias = torch.stack([forth[1], back[1]]), torch.stack([forth[3], back[3]])
-        h = Recurrence.apply(torch.stack(i, dim=1), weight, bias)  # [R, 2, H]
+        h = Recurrence.apply(i, weight, bias)  # [R, 2, H]
         x = torch.cat([h[:, 0], h[:, 1].flip(0)], dim=1)
     return x
