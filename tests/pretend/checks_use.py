@@ -12,7 +12,7 @@ from tests.pretend.device import NAME, counted, install
 install()
 
 
-from pjepa.encoder.config import Attention, EncoderConfig, InputNorm  # noqa: E402
+from pjepa.encoder.config import AttentionMode, EncoderConfig, InputNorm  # noqa: E402
 from pjepa.encoder.encoder import ProcedureEncoder  # noqa: E402
 from pjepa.encoder.stream import EncoderStream  # noqa: E402
 from pjepa.probes.base.config import ProbeCommonConfig  # noqa: E402
@@ -97,7 +97,7 @@ def test_a_stream_waits_once_per_segment_at_most(kind, tmp_path):
         np.testing.assert_allclose(ours.cpu().numpy(), wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("attention", get_args(Attention))
+@pytest.mark.parametrize("attention", get_args(AttentionMode))
 @pytest.mark.parametrize("norm", get_args(InputNorm))
 def test_encoding_waits_for_nothing_inside(attention, norm):
     settings = {"d_in": 6, "width": 16, "depth": 2, "heads": 2, "attention": attention}
