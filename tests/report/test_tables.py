@@ -156,7 +156,7 @@ def test_ceilings_and_gap(project: Path, tmp_path: Path) -> None:
     assert set(demo.gap_closed) == {"raw", "random", "history", "pjepa"}
     assert demo_numbers(found, tmp_path / "none.json") is None
     wrong = tmp_path / "ceilings.json"
-    write_json(wrong, {"split": "val", "order": "procedure"})
+    write_json(wrong, json.loads(paths.DEMO_CEILINGS.read_text()) | {"split": "val"})
     with pytest.raises(InputError, match="computed on val, but cells report test"):
         demo_numbers(found, wrong)
 

@@ -115,7 +115,7 @@ def test_revisions_are_read_with_dvc(repository: Path) -> None:
         ("HEAD~1",): "HEAD~1: results/probe/linear-raw/details.json: cannot be read",
         ("first", "--probe", "fact"): "first: probe 'fact' is not in its `cells`; there: linear",
         ("first", "--metric", "top1"): "metric 'top1': linear cells have acc, ",
-        ("workspace",): "workspace: results/probe/linear-pjepa: written by another version",
+        ("workspace",): "workspace: results/probe/linear-pjepa: details.json or metrics.json is ",
     }
     for arguments, text in errors.items():
         refused = pjepa(*arguments)

@@ -86,13 +86,10 @@ class ProjectFiles:
         return copied if copied.is_file() else None
 
     def cell(self, key: Key) -> Cell:
-        """Return one cell; an old revision may have written it in another form."""
+        """Return one cell."""
         folder = paths.cell(*key)
         details, _ = (self.local(folder / name) for name in ("details.json", "metrics.json"))
-        try:
-            return read_cell(*key, details.parent)
-        except (KeyError, TypeError, ValueError):
-            raise InputError(f"{folder}: written by another version; run it again") from None
+        return read_cell(*key, details.parent)
 
 
 @dataclass(frozen=True)
