@@ -1,0 +1,75 @@
+"""What pretraining learned by heart: `python -m benchmarks.memorised [--json FILE]`.
+
+From every token the heads of the neighbour term tell the mean token of the segment k places away.
+Printed is how much of those means' variance they explain on test takes, and as the reference on
+takes that pretraining saw. What is told of seen takes only was memorised, not understood: a probe
+fitted on features of seen takes meets other features on new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from benchmarks.workers import Row, row, save_rows
+from pjepa.core.runs import runs
+from pjepa.core.tables import pretraining_takes, read_takes
+from pjepa.encoder.attention.layout import layout_of_segments
+from pjepa.encoder.encoder import ProcedureEncoder
+from pjepa.forecast.heads import NeighbourHeads
+from pjepa.pretrain.neighbours import pairs_of, segment_means
+from pjepa.streams.store import StreamReader, Take
+from pjepa.tools import paths
+
+
+@torch.inference_mode()
+def explained(
+    encoder: ProcedureEncoder, heads: NeighbourHeads, takes: Iterable[Take]
+) -> dict[int, float]:
+    """Return the percent of variance that every head explains, over all tokens of the takes.
+
+    Variance is counted from the mean of the training tokens, which normalised tokens have at 0.
+    """
+    error, variance = dict.fromkeys(heads.places, 0.0), dict.fromkeys(heads.places, 1e-12)
+    for take in takes:
+        segments = encoder.segments(take.features, take.segment, take.take_id, take.recording)
+        lengths = runs(segments)[1].tolist()
+        layout = layout_of_segments([lengths])
+        features = encoder.encode(take.features, lengths)  # [T, d]
+        normal = encoder.normalised(torch.as_tensor(take.features), layout)  # [T, d_in]
+        pairs = pairs_of(heads.places, torch.arange(len(features)), layout)
+        means = segment_means(normal, pairs)
+        for k, token, segment in zip(heads.places, pairs.tokens, pairs.segments, strict=True):
+            error[k] += float((heads(features[token], k) - means[segment]).square().sum())
+            variance[k] += float(means[segment].square().sum())
+    return {k: 100 * (1 - error[k] / variance[k]) for k in heads.places}
+
+
+def main(
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the numbers.")
+    ] = None,
+) -> None:
+    """Print one row per place."""
+    stream, table = StreamReader(paths.STREAM), read_takes(paths.TAKES_TABLE)
+    encoder = ProcedureEncoder.from_pretrained(paths.ENCODER)
+    heads = NeighbourHeads.load(paths.ENCODER)
+    test = set(table.loc[table["split"] == "test", "take_id"])
+    new, seen = (
+        explained(encoder, heads, (stream.read(take) for take in stream.takes if take in wanted))
+        for wanted in (test, pretraining_takes(table))
+    )
+    cases: dict[str, Row] = {}
+    print(f"{'variance explained, %':24}{'test takes':>12}{'seen takes':>12}")
+    for k in heads.places:
+        print(f"{f'segment {k:+d}' if k else 'own segment':24}{new[k]:12.1f}{seen[k]:12.1f}")
+        cases[f"segment {k:+d}"] = row(new[k], seen[k], "%")
+    save_rows(cases, json_file)
+
+
+if __name__ == "__main__":
+    typer.run(main)
