@@ -30,6 +30,7 @@ class PjepaConfig(EncoderSettings, Placed):
         "ema",
         "neighbours",
         "neighbour_weight",
+        "dropout",
         "epochs",
         "lr",
         "weight_decay",
