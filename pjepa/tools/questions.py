@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+import torch
 
 from pjepa.core.files import atomic_folder, write_json
 from pjepa.core.section import read_section
@@ -58,6 +59,7 @@ class Answers:
 def answer_questions() -> Answers:
     """Cut the takes, fit the answers and score them; write the tables and the fitted heads."""
     features = read_section(FeaturesConfig, "features")
+    torch.set_num_threads(features.threads)
     encoder = ProcedureEncoder.from_pretrained(paths.ENCODER, features.device)
     untrained = random_encoder(encoder.config, encoder, features.random_seed)
     labels, classes = read_labels(paths.LABELS), read_classes(paths.CLASSES)

@@ -172,8 +172,10 @@ def test_the_command_prints_both_tables_and_leaves_what_live_runs_load(tmp_path,
     encoder = small_encoder()
     encoder.save_pretrained(paths.ENCODER)
     paths.PARAMS.write_text("threads: 1\n")
+    torch.set_num_threads(2)
     done = CliRunner().invoke(app, ["questions"])
     assert done.exit_code == 0, done.output
+    assert torch.get_num_threads() == 1  # the same numbers whatever the machine
     assert [line.split()[0] for line in done.stdout.splitlines()].count("history") == 2
     values = read_json(paths.QUESTIONS / "tables.json")
     assert values["next at all"]["history"]["value"]["mean"] > 90

@@ -168,8 +168,10 @@ def fitted(tmp_path_factory):
 
 def run_study(folder, monkeypatch, *options):
     monkeypatch.chdir(folder)
+    torch.set_num_threads(2)
     done = CliRunner().invoke(app, ["study", "--json", "study.json", *options])
     assert done.exit_code == 0, done.output
+    assert torch.get_num_threads() == 1  # as params.yaml says, whatever the machine
     return done.output, json.loads((folder / "study.json").read_text())
 
 

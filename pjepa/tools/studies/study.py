@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from pjepa.core.section import read_section
 from pjepa.core.tables import Classes, read_classes, read_takes
@@ -136,6 +137,7 @@ def studied_project(
     takes = studied_takes(project, read_classes(cells["pjepa"] / "classes.json"))
     check_same_tokens(StreamReader(paths.STREAM).info, takes.reader.info)
     config = read_section(FeaturesConfig, "features")
+    torch.set_num_threads(config.threads)
     encoder = ProcedureEncoder.from_pretrained(paths.ENCODER, config.device)
     rows = []
     if cells["raw"].is_dir():
