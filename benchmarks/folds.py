@@ -26,7 +26,7 @@ from pjepa.core.section import read_section
 from pjepa.metrics.bootstrap import Interval, difference_intervals, intervals
 from pjepa.metrics.statistics import TakeStatistics
 from pjepa.takes.config import DataConfig
-from pjepa.tools.paths import source_list
+from pjepa.tools import paths
 from pjepa.ui.progress import say
 
 METRIC, RESAMPLES = "acc", 2000
@@ -41,8 +41,8 @@ def run_experiment(name: str, overrides: Sequence[str]) -> str:
     say(f"folds: {name}")
     if found_revision(name):  # DVC does not write over a name, and its --force runs every stage
         subprocess.run([sys.executable, "-m", "dvc", "exp", "remove", "--quiet", name], check=True)
-    subprocess.run(experiment_command(name, overrides), check=True, stdout=subprocess.DEVNULL)
-    revision = found_revision(name)
+    done = subprocess.run(experiment_command(name, overrides), stdout=subprocess.DEVNULL)
+    revision = "" if done.returncode else found_revision(name)
     if not revision:
         raise SystemExit(f"error: no experiment {name}; see the messages above")
     return revision
@@ -53,12 +53,21 @@ def experiment_command(name: str, overrides: Sequence[str]) -> list[str]:
 
     The list of source files may be new, so that Git does not bring it along.
     """
-    listed = source_list(read_section(DataConfig, "data").source)
+    listed = paths.source_list(read_section(DataConfig, "data").source)
     command = [sys.executable, "-m", "dvc", "exp", "run", "--temp", "--name", name]
     command += ["--copy-paths", str(listed)]
     for override in overrides:
         command += ["-S", override]
     return [*command, "probe"]
+
+
+def check_first_run() -> None:
+    """Refuse to start in a clone without a run: DVC would fail after hours, when it stores one.
+
+    dvc.lock names a report of another machine, and DVC stores no experiment without that file.
+    """
+    if not (paths.REPORT / "report.json").exists():
+        raise SystemExit("error: results/report: no report yet; run `dvc repro` first")
 
 
 def cell_details(revision: str, probe: str, representation: str) -> Details:
@@ -154,7 +163,8 @@ def main(
         Path | None, typer.Option("--json", help="Also write the numbers.")
     ] = None,
 ) -> None:
-    """Run the folds and prints pooled numbers."""
+    """Run the folds and print pooled numbers."""
+    check_first_run()
     wanted: dict[str, list[str]] = {"params": []}
     for text in setting or []:
         name, _, overrides = text.partition(":")

@@ -165,7 +165,7 @@ def main(
         Path | None, typer.Option("--markdown", help="Also write this.")
     ] = None,
 ) -> None:
-    """Run and prints the proof."""
+    """Run and print the proof."""
     worlds = {"procedure": seeds, "shuffled": shuffled}
     summary = proof_summary(
         {

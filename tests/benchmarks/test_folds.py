@@ -1,7 +1,13 @@
 import numpy as np
 import pytest
 
-from benchmarks.folds import between, differences, experiment_command, pooled
+from benchmarks.folds import (
+    between,
+    check_first_run,
+    differences,
+    experiment_command,
+    pooled,
+)
 from pjepa.metrics.segmentation import take_statistics
 
 
@@ -37,3 +43,12 @@ def test_an_experiment_brings_the_list_of_files_and_runs_cells_only():
     command = experiment_command("folds-a-1-0", ["data.fold=1"])
     assert command[command.index("--copy-paths") + 1] == "data/sources/demo.json"
     assert command[-3:] == ["-S", "data.fold=1", "probe"]
+
+
+def test_a_clone_without_a_run_is_refused_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="run `dvc repro` first"):
+        check_first_run()
+    (tmp_path / "results/report").mkdir(parents=True)
+    (tmp_path / "results/report/report.json").write_text("{}")
+    check_first_run()
