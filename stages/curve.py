@@ -31,7 +31,7 @@ def scored(snapshots: list[Path], config: CurveConfig) -> str | None:
     if len(snapshots) < 2:
         return "pretraining left fewer than two snapshots to score"
     files = (paths.STREAM, paths.LABELS, paths.TAKES_TABLE, paths.CLASSES)
-    judging = SelectConfig(by="holdout", l2=config.l2, threads=config.threads, device=config.device)
+    judging = SelectConfig(by="holdout", threads=config.threads, device=config.device)
     try:
         judge = read_judge(*files, judging)
     except NothingToJudge:

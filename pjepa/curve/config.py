@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -20,5 +20,3 @@ class CurveConfig(Placed):
 
     snapshots: int = Field(10, ge=0)
     takes: int = Field(60, ge=1)
-    # strengths tried for each snapshot's probe; the best on the hold-out counts
-    l2: tuple[Annotated[float, Field(gt=0)], ...] = Field((1e-1, 1e-2, 1e-3, 1e-4), min_length=1)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
-
-from pydantic import Field
+from typing import ClassVar, Literal
 
 from pjepa.core.machine import Placed
 
@@ -20,5 +18,3 @@ class SelectConfig(Placed):
 
     by: Literal["last", "holdout", "val"] = "last"
     metric: Literal["acc", "combined"] = "acc"  # combined: the release's sum of six scores
-    # strengths tried for each snapshot's probe; the best on the hold-out counts
-    l2: tuple[Annotated[float, Field(gt=0)], ...] = Field((1e-1, 1e-2, 1e-3, 1e-4), min_length=1)

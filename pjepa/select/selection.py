@@ -76,8 +76,8 @@ class Judge:
         torch.set_num_threads(self.config.threads)
         fit = self._represented(represent, self.takes.fit)
         tune = self._represented(represent, self.takes.tune)
-        linear = LinearConfig(l2=self.config.l2)
-        probe = fit_converged(fit, tune, len(self.classes.names), linear, self.config.device)
+        classes = len(self.classes.names)
+        probe = fit_converged(fit, tune, classes, LinearConfig(), self.config.device)
         del fit
         same = self.takes.scored == self.takes.tune
         scored = tune if same else self._represented(represent, self.takes.scored)

@@ -28,7 +28,7 @@ def project(tmp_path, monkeypatch):
 
 
 def write_params(**curve):
-    values = {"threads": 1, "curve": {"l2": [0.01], **curve}}
+    values = {"threads": 1, "curve": curve}
     Path("params.yaml").write_text(params_text(Params.model_validate(values)))
 
 

@@ -9,13 +9,14 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pjepa.probes.base.scoring import LabelledTake
 from pjepa.probes.linear.config import LinearConfig, PaperFitConfig
 from pjepa.probes.linear.logistic import logistic_path
-from pjepa.probes.linear.probe import LinearProbe, fit_converged, fit_paper, token_accuracy
+from pjepa.probes.linear.probe import LinearProbe, fit_converged, fit_paper
 from pjepa.ui.errors import InputError
 
 CLASSES, WIDTH = 5, 12
@@ -24,6 +25,12 @@ PAPER = PaperFitConfig(epochs=3, lr=1e-2)
 
 def one_l2(l2: float, tolerance: float = 1e-6) -> LinearConfig:
     return LinearConfig(l2=(l2,), tolerance=tolerance)
+
+
+def token_accuracy(probe: LinearProbe, takes: list[LabelledTake]) -> float:
+    hits = [probe.logits(t.features).argmax(1).numpy()[t.labels >= 0] == t.labels[t.labels >= 0]
+            for t in takes]  # fmt: skip
+    return 100 * float(np.concatenate(hits).mean())
 
 
 def some_takes(count: int = 8, seed: int = 0, noise: float = 1.5) -> list[LabelledTake]:
@@ -67,10 +74,10 @@ def test_gradient_is_analytic() -> None:
 
 
 def test_holdout_only_chooses() -> None:
-    takes, config = some_takes(), LinearConfig(l2=(1e-1, 1e-2, 1e-3))
+    takes, config = some_takes(), LinearConfig(l2=(1.0, 1e-1, 1e-2, 1e-3))
     probe = fit_converged(takes, some_takes(2, seed=5), CLASSES, config)
     by_l2 = {l2: fit_converged(takes, [], CLASSES, one_l2(l2, 1e-4)) for l2 in config.l2}
-    seen = set()
+    seen = {probe.details["l2"]}
     for seed in range(6):  # scrambled hold-out labels may change the choice, never a fit
         random = np.random.default_rng(seed)
         scrambled = [
@@ -86,16 +93,31 @@ def test_holdout_only_chooses() -> None:
     assert len(seen) > 1
 
 
-def test_chooses_the_best_and_prefers_stronger_on_ties() -> None:
-    probe = fit_converged(some_takes(), some_takes(2, 5), CLASSES, LinearConfig(l2=(1e-1, 1e-3)))
-    accuracy = probe.details["holdout_accuracy"]
-    assert accuracy[f"{probe.details['l2']:g}"] == max(accuracy.values())
-    single = [LabelledTake(some_takes(1)[0].features[:1], np.zeros(1, np.int64))]
-    tied = fit_converged(some_takes(), single, CLASSES, LinearConfig(l2=(1e-1, 1e-3, 1e-4)))
-    values = tied.details["holdout_accuracy"]
-    assert tied.details["l2"] == max(
-        float(k) for k, v in values.items() if v == max(values.values())
-    )
+def test_chooses_the_least_loss_and_prefers_stronger_on_ties() -> None:
+    held, config = some_takes(2, 5), LinearConfig(l2=(1.0, 1e-1, 1e-2, 1e-3))
+    probe = fit_converged(some_takes(), held, CLASSES, config)
+    losses = probe.details["holdout_loss"]
+    assert losses[f"{probe.details['l2']:g}"] == min(losses.values())
+    logits = torch.cat([probe.logits(take.features) for take in held])
+    labels = torch.from_numpy(np.concatenate([take.labels for take in held]))
+    assert min(losses.values()) == pytest.approx(float(cross_entropy(logits, labels)), rel=1e-5)
+    unseen = [LabelledTake(some_takes(1)[0].features, np.full(60, CLASSES))]
+    tied = fit_converged(some_takes(), unseen, CLASSES + 1, config)
+    assert tied.details["l2"] == 1.0
+
+
+def test_luck_on_few_held_out_takes_chooses_nothing() -> None:
+    """Where nothing can be learned, accuracy on a take prefers the overfitted L2 half of the time.
+
+    Cross-entropy never does: an overfitted probe is sure of what it gets wrong.
+    """
+    takes, held = some_takes(3, noise=50.0), some_takes(8, seed=5, noise=50.0)
+    config = LinearConfig(l2=(1.0, 1e-4))
+    strong, weak = (fit_converged(takes, [], CLASSES, one_l2(l2, 1e-4)) for l2 in config.l2)
+    lucky = [t for t in held if token_accuracy(weak, [t]) > token_accuracy(strong, [t])]
+    assert len(lucky) >= 2
+    for take in lucky:
+        assert fit_converged(takes, [take], CLASSES, config).details["l2"] == 1.0
 
 
 @pytest.mark.parametrize("fit", ["converged", "paper"])

@@ -24,7 +24,7 @@ class LinearConfig(Section):
 
     tuned: ClassVar[tuple[str, ...]] = ("max_iterations",)
 
-    l2: tuple[float, ...] = (1e-1, 1e-2, 1e-3, 1e-4)
+    l2: tuple[float, ...] = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
     tolerance: float = Field(1e-4, gt=0)
     max_iterations: int = Field(500, ge=1)
     paper: PaperFitConfig = PaperFitConfig()
