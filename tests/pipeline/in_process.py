@@ -53,8 +53,6 @@ SMALL: dict[str, Any] = {  # sizes only: what a stage does is not changed
         "snapshot_every": 1,
         "batch_tokens": 512,
     },
-    "select": {"l2": [0.01]},
-    "curve": {"l2": [0.01]},
     "features": {"random_draws": 1},
     "probe": {
         "common": {"bootstrap": 10},
