@@ -105,7 +105,7 @@ def test_select_keeps_the_same_snapshot(tmp_path, monkeypatch):
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     monkeypatch.setenv("PJEPA_DEVICE", NAME)
     write_world()
-    chosen = {"threads": 1, "select": {"l2": [0.01], "by": "holdout"}}
+    chosen = {"threads": 1, "select": {"by": "holdout"}}
     Path("params.yaml").write_text(params_text(Params.model_validate(chosen)))
     run_select()
     assert json.loads((ENCODER / "selection.json").read_text())["epoch"] == 20
@@ -115,7 +115,7 @@ def test_features_and_curve_are_those_of_the_cpu(tmp_path, monkeypatch):
     """All representations of the encoder; two snapshots with the heads of the neighbour term."""
     shape = {"width": 16, "heads": 2, "predictor_heads": 2, "depth": 1, "predictor_depth": 1}
     config = PjepaConfig(**shape, epochs=2, snapshot_every=1, neighbours=(1,), device="cpu")
-    chosen = {"threads": 1, "features": {"random_draws": 1}, "curve": {"l2": [0.01]}}
+    chosen = {"threads": 1, "features": {"random_draws": 1}}
     found = []
     for place in PLACES:
         (tmp_path / place).mkdir()
