@@ -71,6 +71,13 @@ def machine_values(params: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
+def cores() -> int:
+    """Return the cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def resolved_device(name: str) -> str:
     """Return the device that `auto` means here; any other name unchanged."""
     if name != "auto":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +25,13 @@ from pjepa.pretrain.data import TrainingTake, with_segments
 from pjepa.pretrain.feed import feed
 from pjepa.pretrain.monitors import collapse_warning, effective_rank, target_std
 from pjepa.pretrain.objective import Batch, Counts, Jepa
-from pjepa.pretrain.setup import measure_statistics, new_model, optimizer_for, warn_of_style
+from pjepa.pretrain.setup import (
+    has_spare_core,
+    measure_statistics,
+    new_model,
+    optimizer_for,
+    warn_of_style,
+)
 from pjepa.pretrain.team import Team
 from pjepa.ui.device import checked_device, tf32
 from pjepa.ui.errors import InputError
@@ -192,9 +199,11 @@ def _train(
     config, team = trainer.config, trainer.team
     lane = Lane(torch.device(config.device))
     steps = lane.made(feed(takes, config, team, progress.epoch, progress.done))
+    aside = has_spare_core(config, team.size)
     with (
         Meter("pretrain", config.epochs, "epoch", quiet=not team.lead) as meter,
         Prefetch(steps) as ready,
+        trainer.model.teacher_aside() if aside else nullcontext(),
     ):
         meter.advance(progress.epoch, resumed=True)
 

@@ -1,4 +1,5 @@
 import shutil
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,13 @@ import torch
 from pjepa.forecast.heads import HEADS
 from pjepa.nn.saver import Saver
 from pjepa.nn.schedule import learning_rate
+from pjepa.pretrain import setup
 from pjepa.pretrain.data import epoch_steps, pack
 from pjepa.pretrain.distributed import balanced_parts
 from pjepa.pretrain.feed import feed
 from pjepa.pretrain.loop import Trainer, pretrain
 from pjepa.pretrain.monitors import collapse_warning, effective_rank, target_std
-from pjepa.pretrain.objective import Counts
+from pjepa.pretrain.objective import Counts, Jepa
 from pjepa.pretrain.setup import measure_statistics, new_model, optimizer_for
 from pjepa.pretrain.team import Team
 from pjepa.ui.errors import InputError
@@ -124,12 +126,16 @@ def test_the_student_never_sees_a_target(takes, config):
         assert torch.equal(before, model.predictions(batch, model.context(batch)))
 
 
-def weights_after_a_step(takes, config, batches):
+def new_trainer(takes, config):
     model = new_model(config, takes)
-    trainer = Trainer(model, optimizer_for(model, config), config)
+    return Trainer(model, optimizer_for(model, config), config)
+
+
+def weights_after_a_step(takes, config, batches):
+    trainer = new_trainer(takes, config)
     step = trainer.step(batches, 1e-2, 0)
     return float(step.losses[0]) / step.counts.targets, torch.cat(
-        [p.detach().flatten() for p in model.parameters()]
+        [p.detach().flatten() for p in trainer.model.parameters()]
     )
 
 
@@ -160,6 +166,59 @@ def test_a_compiled_step_is_the_same_step(takes, config):
     compiled = weights_after_a_step(takes, changed(config, compile=True), [batch])
     assert plain[0] == pytest.approx(compiled[0], rel=1e-5)
     torch.testing.assert_close(plain[1], compiled[1], atol=1e-4, rtol=0)
+
+
+def trained_with_cores(count, takes, config, folder, monkeypatch):
+    """Return the files of a run on a machine of so many cores, and who computed its targets."""
+    teachers = set()
+    targets = Jepa.targets
+
+    def noted(*arguments):
+        teachers.add(threading.get_ident())
+        return targets(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(setup, "cores", lambda: count)
+        patch.setattr(Jepa, "targets", noted)
+        pretrain(takes, config, folder / "work", folder / "out", [].append)
+    return files(folder / "out"), teachers
+
+
+def test_a_teacher_on_its_own_core_gives_the_same_bytes(takes, config, tmp_path, monkeypatch):
+    config = changed(config, dropout=0.1, accumulate=2, predictor_heads=4, workers=2)
+    one, alone = trained_with_cores(1, takes, config, tmp_path / "1", monkeypatch)
+    two, aside = trained_with_cores(2, takes, config, tmp_path / "2", monkeypatch)
+    assert alone == {threading.get_ident()}
+    assert len(aside) == 1
+    assert aside != alone
+    assert one == two
+
+
+def test_an_error_of_the_teacher_on_its_own_core_ends_the_step(takes, config, monkeypatch):
+    monkeypatch.setattr(Jepa, "targets", lambda *arguments: 1 / 0)
+    trainer = new_trainer(takes, config)
+    with trainer.model.teacher_aside(), pytest.raises(ZeroDivisionError):
+        trainer.step([first_batch(takes, config)], 1e-3, 0)
+    assert trainer.model.spare_core is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "processes", "spare"),
+    [
+        ({}, 1, True),
+        ({"threads": 2}, 1, True),
+        ({"threads": 4}, 1, False),  # the student alone fills them
+        ({"threads": 2}, 2, False),
+        ({"workers": 1}, 1, False),
+        ({"precision": "bf16"}, 1, False),
+        ({"compile": True}, 1, False),
+        ({"device": "cuda"}, 1, False),
+    ],
+)
+def test_the_teacher_gets_a_core_that_is_free(config, monkeypatch, changes, processes, spare):
+    monkeypatch.setattr(setup, "cores", lambda: 4)
+    config = changed(config, **{"workers": 2, **changes})
+    assert setup.has_spare_core(config, processes) is spare
 
 
 def test_an_empty_batch_moves_nothing(takes, config):

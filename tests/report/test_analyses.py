@@ -18,7 +18,7 @@ from pjepa.report.config import ReportConfig
 from pjepa.report.numbers.analyses import Analyses, analyse, analyses_json, medians_from
 from pjepa.report.numbers.confusable import ClassPair, Zoom, chosen_pair, class_pairs, shown_take
 from pjepa.report.numbers.gains import class_gains
-from pjepa.report.numbers.maps import sampled_takes, tsne
+from pjepa.report.numbers.maps import sampled_takes, tsne, tsne_maps
 from pjepa.report.numbers.plots import confusion_rows, plot_name, write_plots
 from pjepa.report.numbers.predictions import TakePrediction, read_predictions
 from pjepa.report.numbers.results import read_results
@@ -80,7 +80,9 @@ def test_maps_are_seeded_and_hold_whole_takes(found: Analyses) -> None:
     assert set(found.maps.points) == {"raw", "pjepa"}
     assert len(found.maps.labels) == len(found.maps.points["raw"]) == len(found.maps.take)
     vectors = np.random.default_rng(0).normal(size=(40, 5))
-    np.testing.assert_array_equal(tsne(vectors, 1), tsne(vectors, 1))
+    together = tsne_maps(dict.fromkeys("abc", vectors), 1)  # on as many cores as there are
+    for points in together.values():
+        np.testing.assert_array_equal(points, tsne(vectors, 1))
     assert not tsne(np.ones((9, 3)), 0).any()
     lengths = {f"t{i}": 10 for i in range(9)}
     assert sampled_takes(lengths, 200, 0) == list(lengths)

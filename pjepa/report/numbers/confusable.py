@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from pjepa.core.tables import Classes
-from pjepa.report.numbers.maps import SMALLEST, tsne
+from pjepa.report.numbers.maps import SMALLEST, tsne_maps
 from pjepa.report.numbers.predictions import Predictions
 from pjepa.streams.store import StreamReader
 
@@ -102,15 +102,17 @@ def pair_zoom(
     labels = np.concatenate([before[t].labels[rows] for t, rows in places.items()])
     if len(labels) < SMALLEST:
         return None
-    points, silhouettes = {}, {}
-    for name, path in streams.items():
-        reader = StreamReader(path)
-        features = np.concatenate([reader.read(t).features[rows] for t, rows in places.items()])
-        norms = np.linalg.norm(features, axis=1, keepdims=True)
-        features = features / np.where(norms > 0, norms, 1.0)
-        points[name] = tsne(features, seed)
-        silhouettes[name] = silhouette(features, labels)
+    found = {name: unit_tokens(StreamReader(path), places) for name, path in streams.items()}
+    silhouettes = {name: silhouette(features, labels) for name, features in found.items()}
+    points = tsne_maps(found, seed)
     return Zoom(pair, worst, shown_take(before, wanted), labels, points, silhouettes)
+
+
+def unit_tokens(reader: StreamReader, places: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the tokens [N, D] at the places of every take, each of length 1 unless it is 0."""
+    features = np.concatenate([reader.read(take).features[rows] for take, rows in places.items()])
+    norms = np.linalg.norm(features, axis=1, keepdims=True)
+    return np.asarray(features / np.where(norms > 0, norms, 1.0))
 
 
 def pair_tokens(

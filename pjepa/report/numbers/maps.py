@@ -1,17 +1,19 @@
 """t-SNE maps of segments, raw and contextualised, and the paths of takes on them.
 
 t-SNE keeps neighbourhoods, not distances: path lengths on a map describe the picture only (paper,
-supplement). One thread and a fixed seed, so that the same features give the same map.
+supplement). One thread for each map and a fixed seed, so that the same features give the same map.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from pjepa.core.machine import cores
 from pjepa.metrics.bootstrap import median_interval
 from pjepa.metrics.trajectory import path_2d
 from pjepa.report.config import ReportConfig
@@ -108,10 +110,10 @@ def segment_maps(
     takes = sampled_takes(lengths, config.map_points, config.seed)
     if sum(lengths[take] for take in takes) < SMALLEST:
         return None
-    points = {
-        name: tsne(np.concatenate([mine[take].vectors for take in takes]), config.seed)
-        for name, mine in walks.items()
+    vectors = {
+        name: np.concatenate([mine[take].vectors for take in takes]) for name, mine in walks.items()
     }
+    points = tsne_maps(vectors, config.seed)
     take_of = np.repeat(np.arange(len(takes)), [lengths[take] for take in takes])
     return Maps(
         takes=tuple(takes),
@@ -142,6 +144,14 @@ def path_medians(
         )
         for name in PAPER
     }
+
+
+def tsne_maps(vectors: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """Return `tsne` of every representation [N, D], several at a time."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1), ThreadPoolExecutor(cores()) as pool:  # set for all until all end
+        return dict(zip(vectors, pool.map(lambda v: tsne(v, seed), vectors.values()), strict=True))
 
 
 def tsne(vectors: np.ndarray, seed: int) -> np.ndarray:
