@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -12,11 +13,17 @@ from pjepa.core.machine import device_kind
 from pjepa.core.section import read_section
 from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.features.config import FeaturesConfig
-from pjepa.features.encoded import encoded, encoded_segment_mean, encoder_info, random_encoder
+from pjepa.features.encoded import (
+    encoded,
+    encoded_segment_mean,
+    encoder_info,
+    random_encoder,
+    whole_segment_info,
+)
 from pjepa.features.forecast import forecast_columns, forecast_info
 from pjepa.forecast.forecast import Forecaster, can_forecast
 from pjepa.streams.representations import Represent, longest_segment_s, write_representation
-from pjepa.streams.schema import SelectionLabels
+from pjepa.streams.schema import SelectionLabels, StreamInfo
 from pjepa.streams.store import StreamReader
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main
@@ -35,16 +42,21 @@ def run() -> None:
     ]
 
     def write(
-        path: str, name: str, represent: Represent, selection: SelectionLabels = chosen
+        path: str,
+        name: str,
+        represent: Represent,
+        selection: SelectionLabels = chosen,
+        info_of: Callable[..., StreamInfo] = encoder_info,
     ) -> None:
-        info = encoder_info(stream.info, encoder.config, name, ahead, selection).with_device(kind)
+        info = info_of(stream.info, encoder.config, name, ahead, selection).with_device(kind)
         target = folder / path / paths.STREAM.name
         write_representation(target, stream, info, represent, config.dtype, f"features: {name}")
 
     with atomic_folder(paths.representation("pjepa")) as folder:
         write("", "pjepa", partial(encoded, encoder))
     with atomic_folder(paths.representation("pjepa_segment")) as folder:
-        write("", "pjepa_segment", partial(encoded_segment_mean, encoder))
+        mean = partial(encoded_segment_mean, encoder)
+        write("", "pjepa_segment", mean, info_of=whole_segment_info)
     with atomic_folder(paths.representation("random")) as folder:
         for draw in range(config.random_draws):
             untrained = random_encoder(encoder.config, encoder, config.random_seed + draw)

@@ -21,14 +21,19 @@ def encoded(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
             f"take {take.take_id}: {take.features.shape[1]} channels, "
             f"the encoder takes {encoder.config.d_in}"
         )
-    name = f"take {take.take_id}"
-    _, lengths = runs(encoder.segments(take.features, take.segment, name, take.recording))
+    _, lengths = runs(encoder_segments(encoder, take))
     return encoder.encode(take.features, lengths.tolist()).float().cpu().numpy()
 
 
 def encoded_segment_mean(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
-    """Return encoder features averaged over each segment [T, d]."""
-    return segment_mean_features(encoded(encoder, take), take.segment)
+    """Return encoder features averaged over each segment that the encoder knows [T, d]."""
+    return segment_mean_features(encoded(encoder, take), encoder_segments(encoder, take))
+
+
+def encoder_segments(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
+    """Return c(i) [T] of a take as this encoder counts it."""
+    name = f"take {take.take_id}"
+    return encoder.segments(take.features, take.segment, name, take.recording)
 
 
 def random_encoder(config: EncoderConfig, like: ProcedureEncoder, seed: int) -> ProcedureEncoder:
@@ -77,3 +82,27 @@ def encoder_info(
             "provenance": encoder_provenance(stream, config, longest_s).with_selection(selection),
         }
     )
+
+
+def whole_segment_info(
+    stream: StreamInfo,
+    config: EncoderConfig,
+    name: str,
+    longest_s: float,
+    selection: SelectionLabels = "none",
+) -> StreamInfo:
+    """Return file-level facts of numbers known at the end of the encoder's segments.
+
+    Whatever attention sees, a token then waits for the end of its segment.
+    """
+    clips = config.model_copy(update={"attention": "clip_causal"})
+    token, segment = (
+        encoder_info(stream, seen, name, longest_s, selection) for seen in (config, clips)
+    )
+    both = (token.provenance, segment.provenance)
+    widest = {
+        "lookahead_s": max(seen.lookahead_s for seen in both),
+        "inside_segments": all(seen.inside_segments for seen in both),
+        "whole_take": any(seen.whole_take for seen in both),
+    }
+    return segment.model_copy(update={"provenance": both[1].model_copy(update=widest)})

@@ -16,7 +16,7 @@ ABOUT = {
     "history": "averages of this and the past segments: context without learning",
     "time": "the place in the take alone, no video: what order and timing give away",
     "pjepa": "the pretrained encoder: every token with the procedure so far",
-    "pjepa_segment": "`pjepa` averaged over its annotated segment",
+    "pjepa_segment": "`pjepa` averaged over its segment",
     "random": "the same encoder, untrained: what the architecture gives without learning",
     "forecast": "what the encoder expects to follow, and how much a segment surprises it",
 }
