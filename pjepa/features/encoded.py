@@ -93,16 +93,17 @@ def whole_segment_info(
 ) -> StreamInfo:
     """Return file-level facts of numbers known at the end of the encoder's segments.
 
-    Whatever attention sees, a token then waits for the end of its segment.
+    Whatever attention sees, a token waits for the end of its segment. What the segment's last
+    token sees beyond that comes on top; attention over the same segments sees nothing beyond.
     """
     clips = config.model_copy(update={"attention": "clip_causal"})
     token, segment = (
         encoder_info(stream, seen, name, longest_s, selection) for seen in (config, clips)
     )
-    both = (token.provenance, segment.provenance)
+    blocks = config.attention == "block_causal" and config.segments != "fixed"
     widest = {
-        "lookahead_s": max(seen.lookahead_s for seen in both),
-        "inside_segments": all(seen.inside_segments for seen in both),
-        "whole_take": any(seen.whole_take for seen in both),
+        "lookahead_s": segment.provenance.lookahead_s + blocks * config.block / stream.fps,
+        "inside_segments": segment.provenance.inside_segments and not blocks,
+        "whole_take": segment.provenance.whole_take or token.provenance.whole_take,
     }
-    return segment.model_copy(update={"provenance": both[1].model_copy(update=widest)})
+    return segment.model_copy(update={"provenance": segment.provenance.model_copy(update=widest)})

@@ -73,7 +73,7 @@ def test_windows_inside_segments_add_nothing_but_annotations_stay_said():
         ({"segments": "found"}, "found", 6.0, False),
         ({"segments": "fixed"}, "fixed", 3.0, False),
         ({"segments": "ruptures"}, "found", None, True),
-        ({"attention": "block_causal", "positions": "1d"}, "annotated", 8.0, False),
+        ({"attention": "block_causal", "positions": "1d"}, "annotated", 10.0, False),
         ({"attention": "token_causal", "positions": "1d"}, "annotated", 8.0, False),
         (
             {"attention": "block_causal", "positions": "1d", "segments": "fixed"},

@@ -36,7 +36,7 @@ def test_every_token_gets_its_segments_numbers():
         ({"attention": "token_causal", "segments": "fixed"}, 1.0),  # the block it waits for
         (
             {"attention": "block_causal", "segments": "found", "found_tokens": 8, "found_max": 20},
-            5.0,
+            6.0,  # and the block that its last token sees the end of
         ),
     ],
 )
