@@ -16,7 +16,9 @@ from pjepa.features.config import FeaturesConfig
 from pjepa.features.encoded import (
     encoded,
     encoded_segment_mean,
+    encoded_with_history,
     encoder_info,
+    history_info,
     random_encoder,
     whole_segment_info,
 )
@@ -57,6 +59,8 @@ def run() -> None:
     with atomic_folder(paths.representation("pjepa_segment")) as folder:
         mean = partial(encoded_segment_mean, encoder)
         write("", "pjepa_segment", mean, info_of=whole_segment_info)
+    with atomic_folder(paths.representation("pjepa_history")) as folder:
+        write("", "pjepa_history", partial(encoded_with_history, encoder), info_of=history_info)
     with atomic_folder(paths.representation("random")) as folder:
         for draw in range(config.random_draws):
             untrained = random_encoder(encoder.config, encoder, config.random_seed + draw)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
-from pjepa.controls.representations import segment_mean_features
+from pjepa.controls.config import ControlsConfig
+from pjepa.controls.representations import history, segment_mean_features
 from pjepa.core.runs import runs
 from pjepa.encoder.config import EncoderConfig
 from pjepa.encoder.encoder import ProcedureEncoder
@@ -28,6 +31,16 @@ def encoded(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
 def encoded_segment_mean(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
     """Return encoder features averaged over each segment that the encoder knows [T, d]."""
     return segment_mean_features(encoded(encoder, take), encoder_segments(encoder, take))
+
+
+def encoded_with_history(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
+    """Return that mean, and the control `history` of the same segments beside it [T, d + 4 d_in].
+
+    Nothing but learning tells the two parts apart: what the encoder adds to the control.
+    """
+    known = replace(take, segment=encoder_segments(encoder, take))
+    past = history(known, ControlsConfig(), 0.0)
+    return np.concatenate([encoded_segment_mean(encoder, take), past], axis=1)
 
 
 def encoder_segments(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
@@ -107,3 +120,15 @@ def whole_segment_info(
         "whole_take": segment.provenance.whole_take or token.provenance.whole_take,
     }
     return segment.model_copy(update={"provenance": segment.provenance.model_copy(update=widest)})
+
+
+def history_info(
+    stream: StreamInfo,
+    config: EncoderConfig,
+    name: str,
+    longest_s: float,
+    selection: SelectionLabels = "none",
+) -> StreamInfo:
+    """Return file-level facts of `encoded_with_history`."""
+    info = whole_segment_info(stream, config, name, longest_s, selection)
+    return info.model_copy(update={"width": config.width + 4 * config.d_in})

@@ -15,7 +15,9 @@ from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.features.encoded import (
     encoded,
     encoded_segment_mean,
+    encoded_with_history,
     encoder_info,
+    history_info,
     whole_segment_info,
 )
 from pjepa.features.forecast import forecast_columns, forecast_info
@@ -103,6 +105,7 @@ def test_encoded_features_know_no_more_than_they_say(kind):
     rows = (
         (encoded, encoder, encoder_info(STREAM, config, "pjepa", LONGEST_S)),
         (encoded_segment_mean, encoder, whole_segment_info(STREAM, config, "mean", LONGEST_S)),
+        (encoded_with_history, encoder, history_info(STREAM, config, "both", LONGEST_S)),
         (forecast_columns, forecaster, forecast_info(STREAM, forecaster, LONGEST_S, "none")),
     )
     for represent, made, info in rows:
