@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from pjepa.core.files import atomic_folder, read_object
@@ -16,17 +17,17 @@ from pjepa.features.config import FeaturesConfig
 from pjepa.features.encoded import (
     encoded,
     encoded_segment_mean,
-    encoded_with_history,
     encoder_info,
     history_info,
     random_encoder,
     whole_segment_info,
+    with_history,
 )
 from pjepa.features.forecast import forecast_columns, forecast_info
 from pjepa.forecast.forecast import Forecaster, can_forecast
 from pjepa.streams.representations import Represent, longest_segment_s, write_representation
 from pjepa.streams.schema import SelectionLabels, StreamInfo
-from pjepa.streams.store import StreamReader
+from pjepa.streams.store import StreamReader, Take
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main
 from pjepa.ui.progress import say
@@ -60,7 +61,12 @@ def run() -> None:
         mean = partial(encoded_segment_mean, encoder)
         write("", "pjepa_segment", mean, info_of=whole_segment_info)
     with atomic_folder(paths.representation("pjepa_history")) as folder:
-        write("", "pjepa_history", partial(encoded_with_history, encoder), info_of=history_info)
+        means = StreamReader(paths.representation("pjepa_segment") / paths.STREAM.name)
+
+        def beside(take: Take) -> np.ndarray:
+            return with_history(means.read(take.take_id).features, encoder, take)
+
+        write("", "pjepa_history", beside, info_of=history_info)
     with atomic_folder(paths.representation("random")) as folder:
         for draw in range(config.random_draws):
             untrained = random_encoder(encoder.config, encoder, config.random_seed + draw)

@@ -33,14 +33,13 @@ def encoded_segment_mean(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
     return segment_mean_features(encoded(encoder, take), encoder_segments(encoder, take))
 
 
-def encoded_with_history(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
-    """Return that mean, and the control `history` of the same segments beside it [T, d + 4 d_in].
+def with_history(means: np.ndarray, encoder: ProcedureEncoder, take: Take) -> np.ndarray:
+    """Return segment means [T, d] and the control `history` of the same segments [T, d + 4 d_in].
 
-    Nothing but learning tells the two parts apart: what the encoder adds to the control.
+    Compared with `history` alone it shows what the encoder adds.
     """
     known = replace(take, segment=encoder_segments(encoder, take))
-    past = history(known, ControlsConfig(), 0.0)
-    return np.concatenate([encoded_segment_mean(encoder, take), past], axis=1)
+    return np.concatenate([means, history(known, ControlsConfig(), 0.0)], axis=1)
 
 
 def encoder_segments(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
@@ -129,6 +128,6 @@ def history_info(
     longest_s: float,
     selection: SelectionLabels = "none",
 ) -> StreamInfo:
-    """Return file-level facts of `encoded_with_history`."""
+    """Return file-level facts of `with_history`."""
     info = whole_segment_info(stream, config, name, longest_s, selection)
     return info.model_copy(update={"width": config.width + 4 * config.d_in})

@@ -15,10 +15,10 @@ from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.features.encoded import (
     encoded,
     encoded_segment_mean,
-    encoded_with_history,
     encoder_info,
     history_info,
     whole_segment_info,
+    with_history,
 )
 from pjepa.features.forecast import forecast_columns, forecast_info
 from pjepa.forecast.forecast import Forecaster
@@ -87,6 +87,10 @@ def encoder_of(attention, segments, positions, input_norm):
     return encoder
 
 
+def encoded_beside_history(encoder, take):
+    return with_history(encoded_segment_mean(encoder, take), encoder, take)
+
+
 KINDS = list(
     product(
         ("clip_causal", "block_causal", "token_causal", "bidirectional"),
@@ -105,7 +109,7 @@ def test_encoded_features_know_no_more_than_they_say(kind):
     rows = (
         (encoded, encoder, encoder_info(STREAM, config, "pjepa", LONGEST_S)),
         (encoded_segment_mean, encoder, whole_segment_info(STREAM, config, "mean", LONGEST_S)),
-        (encoded_with_history, encoder, history_info(STREAM, config, "both", LONGEST_S)),
+        (encoded_beside_history, encoder, history_info(STREAM, config, "both", LONGEST_S)),
         (forecast_columns, forecaster, forecast_info(STREAM, forecaster, LONGEST_S, "none")),
     )
     for represent, made, info in rows:
