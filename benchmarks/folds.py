@@ -31,7 +31,7 @@ from pjepa.ui.progress import say
 
 METRIC, RESAMPLES = "acc", 2000
 AGAINST = ("raw", "smooth", "segment_mean", "history", "random")
-ENCODED = ("pjepa", "pjepa_segment", "pjepa_history")
+ENCODED = ("pjepa", "pjepa_segment")
 Details = Mapping[str, Any]  # a cell's details.json
 Pooled = dict[str, CellStatistics]  # by `probe representation`
 

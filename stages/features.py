@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from pjepa.core.files import atomic_folder, read_object
@@ -18,16 +16,15 @@ from pjepa.features.encoded import (
     encoded,
     encoded_segment_mean,
     encoder_info,
-    history_info,
+    encoder_provenance,
     random_encoder,
-    whole_segment_info,
-    with_history,
+    whole_segment_provenance,
 )
 from pjepa.features.forecast import forecast_columns, forecast_info
 from pjepa.forecast.forecast import Forecaster, can_forecast
 from pjepa.streams.representations import Represent, longest_segment_s, write_representation
-from pjepa.streams.schema import SelectionLabels, StreamInfo
-from pjepa.streams.store import StreamReader, Take
+from pjepa.streams.schema import Provenance, SelectionLabels
+from pjepa.streams.store import StreamReader
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main
 from pjepa.ui.progress import say
@@ -44,33 +41,23 @@ def run() -> None:
         "selection_labels"
     ]
 
-    def write(
-        path: str,
-        name: str,
-        represent: Represent,
-        selection: SelectionLabels = chosen,
-        info_of: Callable[..., StreamInfo] = encoder_info,
-    ) -> None:
-        info = info_of(stream.info, encoder.config, name, ahead, selection).with_device(kind)
+    token = encoder_provenance(stream.info, encoder.config, ahead)
+    segment = whole_segment_provenance(stream.info, encoder.config, ahead)
+
+    def write(path: str, name: str, represent: Represent, provenance: Provenance) -> None:
+        info = encoder_info(stream.info, name, encoder.config.width, provenance).with_device(kind)
         target = folder / path / paths.STREAM.name
         write_representation(target, stream, info, represent, config.dtype, f"features: {name}")
 
     with atomic_folder(paths.representation("pjepa")) as folder:
-        write("", "pjepa", partial(encoded, encoder))
+        write("", "pjepa", partial(encoded, encoder), token.with_selection(chosen))
     with atomic_folder(paths.representation("pjepa_segment")) as folder:
         mean = partial(encoded_segment_mean, encoder)
-        write("", "pjepa_segment", mean, info_of=whole_segment_info)
-    with atomic_folder(paths.representation("pjepa_history")) as folder:
-        means = StreamReader(paths.representation("pjepa_segment") / paths.STREAM.name)
-
-        def beside(take: Take) -> np.ndarray:
-            return with_history(means.read(take.take_id).features, encoder, take)
-
-        write("", "pjepa_history", beside, info_of=history_info)
+        write("", "pjepa_segment", mean, segment.with_selection(chosen))
     with atomic_folder(paths.representation("random")) as folder:
         for draw in range(config.random_draws):
             untrained = random_encoder(encoder.config, encoder, config.random_seed + draw)
-            write(str(draw), "random", partial(encoded, untrained), "none")  # nothing was chosen
+            write(str(draw), "random", partial(encoded, untrained), token)  # nothing was chosen
     with atomic_folder(paths.representation("forecast")) as folder:
         if can_forecast(paths.ENCODER):
             write_forecast(folder, stream, config, ahead, chosen)

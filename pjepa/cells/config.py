@@ -11,7 +11,7 @@ from pjepa.probes import probe_names
 
 CONTROLS = ("raw", "smooth", "segment_mean", "history", "time")
 ENCODED = ("pjepa", "pjepa_segment", "random")
-OPTIONAL = ("pjepa_history", "forecast")  # the latter only with pjepa.neighbours
+OPTIONAL = ("forecast",)  # only with pjepa.neighbours
 PROBES = probe_names()
 KNOWN = {"probes": PROBES, "representations": CONTROLS + ENCODED + OPTIONAL}
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 
-from pjepa.controls.config import ControlsConfig
-from pjepa.controls.representations import history, segment_mean_features
+from pjepa.controls.representations import segment_mean_features
 from pjepa.core.runs import runs
 from pjepa.encoder.config import EncoderConfig
 from pjepa.encoder.encoder import ProcedureEncoder
-from pjepa.streams.schema import Boundaries, Provenance, SelectionLabels, StreamInfo
+from pjepa.streams.schema import Boundaries, Provenance, StreamInfo
 from pjepa.streams.store import Take
 from pjepa.ui.errors import InputError
 
@@ -31,15 +28,6 @@ def encoded(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
 def encoded_segment_mean(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
     """Return encoder features averaged over each segment that the encoder knows [T, d]."""
     return segment_mean_features(encoded(encoder, take), encoder_segments(encoder, take))
-
-
-def with_history(means: np.ndarray, encoder: ProcedureEncoder, take: Take) -> np.ndarray:
-    """Return segment means [T, d] and the control `history` of the same segments [T, d + 4 d_in].
-
-    Compared with `history` alone it shows what the encoder adds.
-    """
-    known = replace(take, segment=encoder_segments(encoder, take))
-    return np.concatenate([means, history(known, ControlsConfig(), 0.0)], axis=1)
 
 
 def encoder_segments(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
@@ -76,58 +64,28 @@ def encoder_provenance(stream: StreamInfo, config: EncoderConfig, longest_s: flo
     return seen.model_copy(update={"lookahead_s": ahead, "inside_segments": False})
 
 
-def encoder_info(
-    stream: StreamInfo,
-    config: EncoderConfig,
-    name: str,
-    longest_s: float,
-    selection: SelectionLabels = "none",
-) -> StreamInfo:
-    """Return file-level facts of an encoder's features.
+def whole_segment_provenance(
+    stream: StreamInfo, config: EncoderConfig, longest_s: float
+) -> Provenance:
+    """Return the provenance of what is known at the end of the encoder's segments.
 
-    `selection` are the labels that the encoder was chosen with.
+    Whatever attention sees, a token then waits for the end of its segment. Fixed blocks of
+    attention may go on beyond that end, unless they are the segments.
     """
-    return stream.model_copy(
+    clips = config.model_copy(update={"attention": "clip_causal"})
+    segment = encoder_provenance(stream, clips, longest_s)
+    beyond = config.attention == "block_causal" and config.segments != "fixed"
+    token = encoder_provenance(stream, config, longest_s)
+    return segment.model_copy(
         update={
-            "source": f"{name} of {stream.source}",
-            "width": config.width,
-            "provenance": encoder_provenance(stream, config, longest_s).with_selection(selection),
+            "lookahead_s": segment.lookahead_s + beyond * config.block / stream.fps,
+            "inside_segments": segment.inside_segments and not beyond,
+            "whole_take": segment.whole_take or token.whole_take,
         }
     )
 
 
-def whole_segment_info(
-    stream: StreamInfo,
-    config: EncoderConfig,
-    name: str,
-    longest_s: float,
-    selection: SelectionLabels = "none",
-) -> StreamInfo:
-    """Return file-level facts of numbers known at the end of the encoder's segments.
-
-    Whatever attention sees, a token waits for the end of its segment. What the segment's last
-    token sees beyond that comes on top; attention over the same segments sees nothing beyond.
-    """
-    clips = config.model_copy(update={"attention": "clip_causal"})
-    token, segment = (
-        encoder_info(stream, seen, name, longest_s, selection) for seen in (config, clips)
-    )
-    blocks = config.attention == "block_causal" and config.segments != "fixed"
-    widest = {
-        "lookahead_s": segment.provenance.lookahead_s + blocks * config.block / stream.fps,
-        "inside_segments": segment.provenance.inside_segments and not blocks,
-        "whole_take": segment.provenance.whole_take or token.provenance.whole_take,
-    }
-    return segment.model_copy(update={"provenance": segment.provenance.model_copy(update=widest)})
-
-
-def history_info(
-    stream: StreamInfo,
-    config: EncoderConfig,
-    name: str,
-    longest_s: float,
-    selection: SelectionLabels = "none",
-) -> StreamInfo:
-    """Return file-level facts of `with_history`."""
-    info = whole_segment_info(stream, config, name, longest_s, selection)
-    return info.model_copy(update={"width": config.width + 4 * config.d_in})
+def encoder_info(stream: StreamInfo, name: str, width: int, provenance: Provenance) -> StreamInfo:
+    """Return file-level facts of a representation made from the encoder."""
+    source = f"{name} of {stream.source}"
+    return stream.model_copy(update={"source": source, "width": width, "provenance": provenance})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pjepa.core.runs import runs
-from pjepa.features.encoded import encoder_segments, whole_segment_info
+from pjepa.features.encoded import encoder_info, encoder_segments, whole_segment_provenance
 from pjepa.forecast.forecast import Forecaster
 from pjepa.streams.schema import SelectionLabels, StreamInfo
 from pjepa.streams.store import Take
@@ -22,5 +22,5 @@ def forecast_info(
 ) -> StreamInfo:
     """Return file-level facts."""
     config = forecaster.encoder.config
-    info = whole_segment_info(stream, config, "forecast", longest_s, selection)
-    return info.model_copy(update={"width": config.d_in + 1})
+    seen = whole_segment_provenance(stream, config, longest_s).with_selection(selection)
+    return encoder_info(stream, "forecast", config.d_in + 1, seen)

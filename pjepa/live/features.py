@@ -17,7 +17,7 @@ from pjepa.core.files import read_object
 from pjepa.core.runs import runs
 from pjepa.core.time_grid import cut_ids
 from pjepa.encoder.segments.rule import take_segments
-from pjepa.features.encoded import encoder_info
+from pjepa.features.encoded import encoder_info, encoder_provenance
 from pjepa.live.models import FeatureModels
 from pjepa.pooler.models.facts import folder_sha256
 from pjepa.streams.schema import SelectionLabels, StreamInfo
@@ -71,7 +71,8 @@ def features_info(stack: FeatureModels, model: Path) -> StreamInfo:
     chosen: SelectionLabels = read_object(model / "pjepa" / "selection.json", "selection_labels")[
         "selection_labels"
     ]
-    return encoder_info(info, config.model_copy(update=used), "pjepa", 0.0, chosen)
+    seen = encoder_provenance(info, config.model_copy(update=used), 0.0).with_selection(chosen)
+    return encoder_info(info, "pjepa", config.width, seen)
 
 
 def model_facts(stack: FeatureModels, model: Path) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class Terms(NamedTuple):
 class Jepa(nn.Module):
     """Student, predictor and EMA teacher."""
 
-    spare_core: ThreadPoolExecutor | None = None  # where the teacher runs while the student does
+    teacher_thread: ThreadPoolExecutor | None = None  # see `teacher_aside`
 
     def __init__(
         self,
@@ -167,19 +167,19 @@ class Jepa(nn.Module):
 
         Float32 on the CPU only: autocast is set for one thread.
         """
-        with ThreadPoolExecutor(1) as self.spare_core:
+        with ThreadPoolExecutor(1) as self.teacher_thread:
             try:
                 yield
             finally:
-                self.spare_core = None
+                self.teacher_thread = None
 
     def _started_targets(self, batch: Batch, inputs: Tensor) -> Callable[[], Tensor]:
-        """Return where to get the targets; with a spare core they are on their way."""
-        if self.spare_core is None:
+        """Return a function that gives the targets; on its own thread the teacher starts now."""
+        if self.teacher_thread is None:
             targets = self.targets(batch, inputs)
             return lambda: targets
         self.teacher.table(batch.layout)  # kept in the layout, which both threads read
-        return self.spare_core.submit(self.targets, batch, inputs).result
+        return self.teacher_thread.submit(self.targets, batch, inputs).result
 
     def loss(self, batch: Batch) -> Tensor:
         """Return Eq. 2 for a batch that is a step of its own."""

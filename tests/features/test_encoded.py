@@ -7,7 +7,7 @@ from pjepa.features.encoded import (
     encoded,
     encoded_segment_mean,
     encoder_provenance,
-    whole_segment_info,
+    whole_segment_provenance,
 )
 from pjepa.streams.schema import Provenance, StreamInfo
 from pjepa.streams.segments import token_offsets
@@ -28,31 +28,32 @@ def config(**changes):
     return EncoderConfig(**{**shape, "attention": "clip_causal", **changes})
 
 
-def seen(upstream=None, **changes):
-    info = StreamInfo(source="x", fps=4.0, width=6, provenance=upstream or Provenance())
-    return encoder_provenance(info, config(**changes), longest_s=7.0)
+def seen(upstream, provenance=encoder_provenance, **changes):
+    info = StreamInfo(source="x", fps=4.0, width=6, provenance=upstream)
+    return provenance(info, config(**changes), longest_s=7.0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "boundaries", "lookahead", "whole"),
-    [
-        ({}, "annotated", 8.0, False),
-        ({"segments": "found"}, "found", 6.0, False),
-        ({"segments": "fixed"}, "fixed", 3.0, False),
-        ({"segments": "ruptures"}, "found", None, True),
-        ({"attention": "block_causal", "positions": "1d"}, "none", 3.0, False),
-        ({"attention": "block_causal"}, "annotated", 3.0, False),
-        ({"attention": "token_causal", "positions": "none"}, "none", 1.0, False),
-        ({"attention": "bidirectional", "positions": "none"}, "none", None, True),
-        ({"input_norm": "take_center"}, "annotated", None, True),
-    ],
-)
-def test_provenance_says_what_the_encoder_saw(changes, boundaries, lookahead, whole):
-    found = seen(Provenance(lookahead_s=1.0), **changes)
-    assert found.boundaries_test == found.boundaries_train == boundaries
-    assert found.whole_take == whole
-    if lookahead is not None:
-        assert found.lookahead_s == lookahead
+ROWS = [  # of tokens, then of means over their segments: boundaries, look-ahead (None: all)
+    ({}, ("annotated", 8.0), ("annotated", 8.0)),
+    ({"segments": "found"}, ("found", 6.0), ("found", 6.0)),
+    ({"segments": "fixed"}, ("fixed", 3.0), ("fixed", 3.0)),
+    ({"segments": "ruptures"}, ("found", None), ("found", None)),
+    ({"attention": "block_causal", "positions": "1d"}, ("none", 3.0), ("annotated", 10.0)),
+    ({"attention": "block_causal"}, ("annotated", 3.0), ("annotated", 10.0)),
+    ({"attention": "block_causal", "segments": "fixed"}, ("fixed", 3.0), ("fixed", 3.0)),
+    ({"attention": "token_causal", "positions": "none"}, ("none", 1.0), ("annotated", 8.0)),
+    ({"attention": "token_causal", "segments": "found"}, ("found", 1.0), ("found", 6.0)),
+    ({"attention": "bidirectional", "positions": "none"}, ("none", None), ("annotated", None)),
+    ({"input_norm": "take_center"}, ("annotated", None), ("annotated", None)),
+]
+
+
+@pytest.mark.parametrize(("changes", "token", "segment"), ROWS)
+def test_provenance_says_what_tokens_and_segments_saw(changes, token, segment):
+    for provenance, expected in ((encoder_provenance, token), (whole_segment_provenance, segment)):
+        found = seen(Provenance(lookahead_s=1.0), provenance, **changes)
+        assert found.boundaries_test == found.boundaries_train == expected[0]
+        assert (None if found.whole_take else found.lookahead_s) == expected[1]
 
 
 def test_windows_inside_segments_add_nothing_but_annotations_stay_said():
@@ -66,34 +67,6 @@ def test_windows_inside_segments_add_nothing_but_annotations_stay_said():
     assert free.lookahead_s == 7.0
 
 
-@pytest.mark.parametrize(
-    ("changes", "boundaries", "lookahead", "whole"),
-    [
-        ({}, "annotated", 8.0, False),
-        ({"segments": "found"}, "found", 6.0, False),
-        ({"segments": "fixed"}, "fixed", 3.0, False),
-        ({"segments": "ruptures"}, "found", None, True),
-        ({"attention": "block_causal", "positions": "1d"}, "annotated", 10.0, False),
-        ({"attention": "token_causal", "positions": "1d"}, "annotated", 8.0, False),
-        (
-            {"attention": "block_causal", "positions": "1d", "segments": "fixed"},
-            "fixed",
-            3.0,
-            False,
-        ),
-        ({"attention": "token_causal", "segments": "found"}, "found", 6.0, False),
-        ({"attention": "bidirectional", "positions": "none"}, "annotated", None, True),
-    ],
-)
-def test_provenance_of_a_segments_mean_waits_for_its_end(changes, boundaries, lookahead, whole):
-    stream = StreamInfo(source="x", fps=4.0, width=6, provenance=Provenance(lookahead_s=1.0))
-    found = whole_segment_info(stream, config(**changes), "pjepa_segment", 7.0).provenance
-    assert found.boundaries_test == found.boundaries_train == boundaries
-    assert found.whole_take == whole
-    if lookahead is not None:
-        assert found.lookahead_s == lookahead
-
-
 def test_a_segments_mean_is_over_the_segments_the_encoder_knows():
     annotated = np.repeat([0, 1, 2], [3, 9, 8]).astype(np.int32)
     for changes in ({"segments": "fixed"}, {"segments": "found"}):
@@ -105,10 +78,8 @@ def test_a_segments_mean_is_over_the_segments_the_encoder_knows():
         for other in means[1:]:  # no annotated boundary enters
             np.testing.assert_array_equal(means[0], other)
     encoder = ProcedureEncoder(config()).eval()
-    tokens, means = (
-        encoded(encoder, take(annotated)),
-        encoded_segment_mean(encoder, take(annotated)),
-    )
+    shown = take(annotated)
+    tokens, means = encoded(encoder, shown), encoded_segment_mean(encoder, shown)
     np.testing.assert_allclose(means[3], tokens[3:12].mean(axis=0), atol=1e-5)
 
 

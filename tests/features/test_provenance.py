@@ -15,10 +15,8 @@ from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.features.encoded import (
     encoded,
     encoded_segment_mean,
-    encoder_info,
-    history_info,
-    whole_segment_info,
-    with_history,
+    encoder_provenance,
+    whole_segment_provenance,
 )
 from pjepa.features.forecast import forecast_columns, forecast_info
 from pjepa.forecast.forecast import Forecaster
@@ -87,10 +85,6 @@ def encoder_of(attention, segments, positions, input_norm):
     return encoder
 
 
-def encoded_beside_history(encoder, take):
-    return with_history(encoded_segment_mean(encoder, take), encoder, take)
-
-
 KINDS = list(
     product(
         ("clip_causal", "block_causal", "token_causal", "bidirectional"),
@@ -107,13 +101,16 @@ def test_encoded_features_know_no_more_than_they_say(kind):
     config = encoder.config
     forecaster = Forecaster(encoder, NeighbourHeads(16, WIDTH, (1,)))
     rows = (
-        (encoded, encoder, encoder_info(STREAM, config, "pjepa", LONGEST_S)),
-        (encoded_segment_mean, encoder, whole_segment_info(STREAM, config, "mean", LONGEST_S)),
-        (encoded_beside_history, encoder, history_info(STREAM, config, "both", LONGEST_S)),
-        (forecast_columns, forecaster, forecast_info(STREAM, forecaster, LONGEST_S, "none")),
+        (encoded, encoder, encoder_provenance(STREAM, config, LONGEST_S)),
+        (encoded_segment_mean, encoder, whole_segment_provenance(STREAM, config, LONGEST_S)),
+        (
+            forecast_columns,
+            forecaster,
+            forecast_info(STREAM, forecaster, LONGEST_S, "none").provenance,
+        ),
     )
-    for represent, made, info in rows:
-        check(partial(represent, made), info.provenance)
+    for represent, made, provenance in rows:
+        check(partial(represent, made), provenance)
 
 
 @pytest.mark.parametrize("name", CONTROLS)

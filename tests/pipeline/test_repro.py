@@ -17,13 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
 from pjepa.curve.file import ProbeCurve, write_curve
-from pjepa.streams.store import StreamReader
 from pjepa.tools.params import Params
 from pjepa.tools.presets import params_text
 
@@ -150,15 +148,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Copy:
 def copy(finished: Copy) -> Iterator[Copy]:
     yield finished
     finished.restore()
-
-
-def test_history_stands_beside_the_segment_means(copy: Copy) -> None:
-    made = copy.folder / "data" / "representations"
-    names = ("pjepa_segment", "history", "pjepa_history")
-    means, past, both = (StreamReader(made / name / "stream.parquet") for name in names)
-    for take in both.takes:
-        parts = [stream.read(take).features for stream in (means, past)]
-        np.testing.assert_array_equal(both.read(take).features, np.concatenate(parts, axis=1))
 
 
 def test_every_stage_runs_and_writes_its_outs(copy: Copy) -> None:

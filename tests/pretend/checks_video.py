@@ -132,7 +132,7 @@ def test_features_and_curve_are_those_of_the_cpu(tmp_path, monkeypatch):
         Path("params.yaml").write_text(params_text(Params.model_validate(chosen)))
         for run in (run_select, run_features, run_curve):
             run()
-        names = ("pjepa", "pjepa_segment", "pjepa_history", "random/0", "forecast")
+        names = ("pjepa", "pjepa_segment", "random/0", "forecast")
         files = [Path("data/representations") / name / STREAM.name for name in names]
         parts = [t.features for f in files for t in StreamReader(f).read_many()]
         found.append((parts, read_curve(CURVE / "curve.json")))

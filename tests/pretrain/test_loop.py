@@ -199,7 +199,7 @@ def test_an_error_of_the_teacher_on_its_own_core_ends_the_step(takes, config, mo
     trainer = new_trainer(takes, config)
     with trainer.model.teacher_aside(), pytest.raises(ZeroDivisionError):
         trainer.step([first_batch(takes, config)], 1e-3, 0)
-    assert trainer.model.spare_core is None
+    assert trainer.model.teacher_thread is None
 
 
 @pytest.mark.parametrize(

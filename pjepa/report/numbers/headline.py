@@ -17,7 +17,6 @@ ABOUT = {
     "time": "the place in the take alone, no video: what order and timing give away",
     "pjepa": "the pretrained encoder: every token with the procedure so far",
     "pjepa_segment": "`pjepa` averaged over its segment",
-    "pjepa_history": "`history` beside `pjepa_segment`: what learning adds to that control",
     "random": "the same encoder, untrained: what the architecture gives without learning",
     "forecast": "what the encoder expects to follow, and how much a segment surprises it",
 }

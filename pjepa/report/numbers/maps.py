@@ -150,7 +150,7 @@ def tsne_maps(vectors: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndar
     """Return `tsne` of every representation [N, D], several at a time."""
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1), ThreadPoolExecutor(cores()) as pool:  # set for all until all end
+    with threadpool_limits(1), ThreadPoolExecutor(cores()) as pool:  # for the whole process
         return dict(zip(vectors, pool.map(lambda v: tsne(v, seed), vectors.values()), strict=True))
 
 
