@@ -29,7 +29,7 @@ from benchmarks.workers import Table, row
 from pjepa.encoder.attention import flex
 from pjepa.patches.cost import PEAK_TFLOPS
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TakeView, TrainingTake, pack
+from pjepa.pretrain.data import TrainingTake, pack, whole
 from pjepa.pretrain.objective import Jepa
 from pjepa.pretrain.setup import encoder_config
 from pjepa.tools.presets import preset_values
@@ -104,7 +104,7 @@ def kept_bytes(config: PjepaConfig, d_in: int, tokens: int) -> int:
     """Return the bytes that a forward pass over one take keeps for its backward pass."""
     features = np.zeros((tokens, d_in), np.float16)
     take = TrainingTake(0, "take", features, np.arange(tokens) // SEGMENT)
-    batch, model = pack([TakeView(take)], 0, config, d_in), model_of(config, d_in)
+    batch, model = pack([whole(take)], 0, config, d_in), model_of(config, d_in)
     found: dict[int, tuple[int, Tensor]] = {}
 
     def keep(x: Tensor) -> Tensor:

@@ -122,18 +122,19 @@ def measure_packing(table: Table, rounds: int) -> None:
 
     from pjepa.pretrain import feed
     from pjepa.pretrain.config import PjepaConfig
-    from pjepa.pretrain.data import TakeView, TokenPacking, TrainingTake, pack
+    from pjepa.pretrain.data import TakeView, TokenPacking, TrainingTake, pack, whole
 
     class Widened(TokenPacking):
         def packed(self, views: Sequence[TakeView], d_in: int) -> torch.Tensor:
-            wide = [shown.features().astype(np.float32) for shown in views]
+            pieces = (piece for shown in views for piece in shown.pieces)
+            wide = [piece.features().astype(np.float32) for piece in pieces]
             return torch.from_numpy(np.concatenate(wide))
 
     rng, gpu = np.random.default_rng(0), torch.device("meta")
     features = rng.standard_normal((8, 2048, 2048), np.float32).astype(np.float16)
     segment = np.arange(2048) // 45
     takes = [TrainingTake(n, f"take-{n}", part, segment) for n, part in enumerate(features)]
-    views, config = [TakeView(take) for take in takes], PjepaConfig()
+    views, config = [whole(take) for take in takes], PjepaConfig()
     ways = {
         "widened": Widened(),
         "device": feed.KeptTokens(gpu, takes),

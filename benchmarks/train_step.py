@@ -28,7 +28,7 @@ from benchmarks.workers import Table, Work, Worker, alternately, resident, row
 from pjepa.encoder.attention.layout import Layout
 from pjepa.encoder.attention.plan import seen_keys
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TakeView, TrainingTake, pack
+from pjepa.pretrain.data import TrainingTake, pack, whole
 from pjepa.pretrain.loop import Trainer, pretrain
 from pjepa.pretrain.objective import Batch, Jepa
 from pjepa.pretrain.setup import new_model, optimizer_for
@@ -77,7 +77,7 @@ def inputs(kind: str) -> tuple[PjepaConfig, list[TrainingTake], Batch]:
     if bf16:
         config = config.model_copy(update={"precision": bf16})
     takes = [synthetic_take(n, tokens, d_in) for n, tokens in enumerate(lengths)]
-    return config, takes, pack([TakeView(take) for take in takes], 0, config, d_in)
+    return config, takes, pack([whole(take) for take in takes], 0, config, d_in)
 
 
 def case(kind: str) -> Work:
@@ -166,7 +166,7 @@ def long_take() -> Work:
     trainer = Trainer(model, optimizer_for(model, config), config)
 
     def work() -> float:
-        trainer.step([pack([TakeView(take)], 0, config, 2048)], config.lr, 0)
+        trainer.step([pack([whole(take)], 0, config, 2048)], config.lr, 0)
         return resident("VmHWM") / 1024
 
     return work

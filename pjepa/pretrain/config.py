@@ -31,6 +31,7 @@ class PjepaConfig(EncoderSettings, Placed):
         "neighbours",
         "neighbour_weight",
         "dropout",
+        "exchange",
         "epochs",
         "lr",
         "weight_decay",
@@ -77,6 +78,9 @@ class PjepaConfig(EncoderSettings, Placed):
     max_run: int | None = Field(None, ge=1)  # the first so many tokens of every segment
     crop_tokens: int | None = Field(None, ge=2)  # a random window of so many tokens
 
+    # Unlike the paper: share of segments that an epoch replaces by similar ones of other takes
+    exchange: float = Field(0.0, ge=0, le=1)
+
     # Running
     init_from: str | None = None  # release:NAME, a folder or a hub id; epochs 0 keeps it as it is
     seed: int = Field(0, ge=0)
@@ -93,15 +97,26 @@ class PjepaConfig(EncoderSettings, Placed):
         return self
 
     @model_validator(mode="after")
+    def exchange_is_known(self) -> PjepaConfig:
+        if self.exchange:
+            self._check_boundaries(f"exchange {self.exchange:g}")
+        return self
+
+    @model_validator(mode="after")
     def neighbours_are_known(self) -> PjepaConfig:
         places = self.neighbours or ()
         if len(set(places)) < len(places):
             raise ValueError(f"neighbours {list(places)} must be different numbers")
+        if places:
+            self._check_boundaries(f"neighbours {list(places)}")
+        return self
+
+    def _check_boundaries(self, reader: str) -> None:
+        """Raise if `reader` would make training know boundaries that the encoder does not."""
         used = self.attention == "clip_causal" or self.positions == "2d"
-        if places and self.segments == "annotated" and not used:
+        if self.segments == "annotated" and not used:
             raise ValueError(
-                f"neighbours {list(places)} would read annotated segments that attention "
+                f"{reader} would read annotated segments that attention "
                 f"{self.attention} with positions {self.positions} does not use; "
                 "set segments to fixed or found"
             )
-        return self

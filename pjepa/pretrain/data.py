@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,6 +28,9 @@ from pjepa.streams.store import StreamReader
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
 
+if TYPE_CHECKING:
+    from pjepa.pretrain.exchange import Exchange
+
 ORDER, MASK, WINDOW = 0, 1, 2  # what a random stream is for
 
 
@@ -40,34 +45,58 @@ class TrainingTake:
     recording: np.ndarray | None = None  # [T] of the stream
 
 
-@dataclass(frozen=True)
-class TakeView:
-    """What an epoch shows of a take: all of it, or the tokens at `keep`."""
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Tokens [start, stop) of a take."""
 
     take: TrainingTake
-    keep: np.ndarray | None = None
+    start: int
+    stop: int
 
     def __len__(self) -> int:
-        return len(self.take.segment if self.keep is None else self.keep)
-
-    def places(self) -> np.ndarray:
-        """Return which tokens of the take are shown, [T]."""
-        return np.arange(len(self)) if self.keep is None else self.keep
+        return self.stop - self.start
 
     def features(self) -> np.ndarray:
-        """Return features [T, d_in] at the stream's own precision."""
-        return self.take.features if self.keep is None else self.take.features[self.keep]
+        """Return features [n, d_in] at the stream's own precision."""
+        return self.take.features[self.start : self.stop]
 
-    def segment(self) -> np.ndarray:
-        """Return c(i) [T], counted from 0 in what is shown (as in the release)."""
-        if self.keep is None:
-            return self.take.segment
-        return self.take.segment[self.keep] - self.take.segment[self.keep[0]]
 
-    def offset(self) -> np.ndarray:
-        """Return r(i) [T], the place in the segment, also when its beginning is cut off."""
-        offset = token_offsets(self.take.segment)
-        return offset if self.keep is None else offset[self.keep]
+@dataclass(frozen=True, eq=False)
+class TakeView:
+    """What an epoch shows of a take: pieces of it, or what stands in for them."""
+
+    take: TrainingTake
+    pieces: tuple[Piece, ...]
+    segment: np.ndarray  # [T] c(i), counted from 0 in what is shown (as in the release)
+    offset: np.ndarray  # [T] r(i), the place in the segment, also when its beginning is cut off
+
+    def __len__(self) -> int:
+        return len(self.segment)
+
+    def at(self, keep: np.ndarray) -> TakeView:
+        """Return the view of the tokens `keep` only, in order."""
+        sizes = [len(piece) for piece in self.pieces]
+        owner = np.repeat(np.arange(len(sizes)), sizes)[keep]
+        place = np.concatenate([np.arange(piece.start, piece.stop) for piece in self.pieces])[keep]
+        ends = np.flatnonzero((np.diff(owner) != 0) | (np.diff(place) != 1)) + 1
+        parts = (
+            Piece(self.pieces[owner[a]].take, int(place[a]), int(place[b - 1]) + 1)
+            for a, b in pairwise([0, *ends.tolist(), len(keep)])
+        )
+        shown = self.segment[keep]
+        return TakeView(self.take, tuple(parts), shown - shown[0], self.offset[keep])
+
+
+def whole(take: TrainingTake) -> TakeView:
+    """Return the view of all of a take."""
+    pieces = (Piece(take, 0, len(take.segment)),)
+    return TakeView(take, pieces, take.segment, token_offsets(take.segment))
+
+
+def exchanged(take: TrainingTake, pieces: tuple[Piece, ...]) -> TakeView:
+    """Return the view of a take with `pieces` in place of its segments."""
+    segment = np.repeat(np.arange(len(pieces)), [len(piece) for piece in pieces])
+    return TakeView(take, pieces, segment, token_offsets(segment))
 
 
 def read_training_takes(stream: StreamReader, wanted: set[str], copy: Path) -> list[TrainingTake]:
@@ -95,31 +124,37 @@ def with_segments(
     return [replace(take, segment=segments(take)) for take in takes]
 
 
-def view(take: TrainingTake, epoch: int, config: PjepaConfig) -> TakeView:
-    """Return this epoch's view of a take: `max_run`, then `max_segments`, `crop_tokens`."""
+def view(
+    take: TrainingTake, epoch: int, config: PjepaConfig, exchange: Exchange | None = None
+) -> TakeView:
+    """Return this epoch's view of a take: `exchange`, `max_run`, `max_segments`, `crop_tokens`."""
+    shown = exchanged(take, exchange.pieces_of(take, epoch)) if exchange else whole(take)
     if config.max_run is None and config.max_segments is None and config.crop_tokens is None:
-        return TakeView(take)
+        return shown
     rng = np.random.default_rng([config.seed, WINDOW, epoch, take.number])
-    keep = np.arange(len(take.segment))
+    keep = np.arange(len(shown))
     if config.max_run is not None:
-        keep = keep[token_offsets(take.segment) < config.max_run]
+        keep = keep[shown.offset < config.max_run]
     if config.max_segments is not None:
-        starts, lengths = runs(take.segment[keep])
+        starts, lengths = runs(shown.segment[keep])
         first = int(rng.integers(max(0, len(starts) - config.max_segments) + 1))
         last = min(first + config.max_segments, len(starts)) - 1
         keep = keep[starts[first] : starts[last] + lengths[last]]
     if config.crop_tokens is not None:
         start = int(rng.integers(max(0, len(keep) - config.crop_tokens) + 1))
         keep = keep[start : start + config.crop_tokens]
-    return TakeView(take, keep)
+    return shown.at(keep)
 
 
 def epoch_steps(
-    takes: Sequence[TrainingTake], epoch: int, config: PjepaConfig
+    takes: Sequence[TrainingTake],
+    epoch: int,
+    config: PjepaConfig,
+    exchange: Exchange | None = None,
 ) -> list[list[TakeView]]:
     """Yield all takes once in random order; a step is `accumulate` forward passes."""
     order = np.random.default_rng([config.seed, ORDER, epoch]).permutation(len(takes))
-    views = [view(takes[place], epoch, config) for place in order]
+    views = [view(takes[place], epoch, config, exchange) for place in order]
     passes = forward_passes([v for v in views if len(v) >= 2], config)
     grouped = [
         passes[first : first + config.accumulate]
@@ -149,7 +184,9 @@ class TokenPacking:
         """Return features [N, d_in] in float32."""
         found = np.zeros((sum(map(len, views)), d_in), np.float32)
         if views:
-            np.concatenate([shown.features() for shown in views], out=found)
+            np.concatenate(
+                [piece.features() for shown in views for piece in shown.pieces], out=found
+            )
         return torch.from_numpy(found)
 
 
@@ -164,8 +201,8 @@ def pack(
     hidden, segments, offsets, index = ([np.zeros(0, np.int64)] for _ in range(4))
     for shown in views:
         rng = np.random.default_rng([config.seed, MASK, epoch, shown.take.number])
-        segments.append(shown.segment())
-        offsets.append(shown.offset())
+        segments.append(shown.segment)
+        offsets.append(shown.offset)
         index.append(np.arange(len(shown)))
         hidden.append(targets(config.masking, segments[-1], config.mask_ratio, rng))
     target = torch.from_numpy(np.concatenate(hidden).astype(bool))

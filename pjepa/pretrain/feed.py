@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from pjepa.core.machine import Stream
-from pjepa.core.runs import runs
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.pretrain.data import (
     TakeView,
@@ -30,6 +29,7 @@ from pjepa.pretrain.data import (
     forward_passes,
     pack,
 )
+from pjepa.pretrain.exchange import Exchange
 from pjepa.pretrain.objective import Batch
 from pjepa.pretrain.team import Team
 from pjepa.ui.memory import host_memory
@@ -50,7 +50,8 @@ class SentTokens(TokenPacking):
     def packed(self, views: Sequence[TakeView], d_in: int) -> Tensor:
         buffer = host_buffer((sum(map(len, views)), d_in), self.dtype, self.device)
         if views:
-            np.concatenate([shown.features() for shown in views], out=buffer.numpy())
+            pieces = [piece.features() for shown in views for piece in shown.pieces]
+            np.concatenate(pieces, out=buffer.numpy())
         return sent(buffer, self.device).float()
 
 
@@ -69,7 +70,8 @@ class KeptTokens(TokenPacking):
 
     def packed(self, views: Sequence[TakeView], d_in: int) -> Tensor:
         rows = [np.zeros(0, np.int64)]
-        rows += [self.first[shown.take.number] + shown.places() for shown in views]
+        for piece in (piece for shown in views for piece in shown.pieces):
+            rows.append(self.first[piece.take.number] + np.arange(piece.start, piece.stop))
         there = sent(torch.from_numpy(np.concatenate(rows)), self.device)
         return self.table.index_select(0, there).float()
 
@@ -85,14 +87,12 @@ class PinnedTokens(TokenPacking):
             self.takes[take.number] = held
 
     def packed(self, views: Sequence[TakeView], d_in: int) -> Tensor:
-        parts = [sent(part, self.device) for shown in views for part in self._runs(shown)]
+        parts = [
+            sent(self.takes[piece.take.number][piece.start : piece.stop], self.device)
+            for shown in views
+            for piece in shown.pieces
+        ]
         return torch.cat([torch.zeros(0, d_in, device=self.device), *parts])
-
-    def _runs(self, shown: TakeView) -> list[Tensor]:
-        """Return the tokens of a view in pieces that lie together: a gather would copy them."""
-        places, held = shown.places(), self.takes[shown.take.number]
-        starts, lengths = runs(places - np.arange(len(places)))
-        return [held[places[a] : places[a] + n] for a, n in zip(starts, lengths, strict=True)]
 
 
 def stored_dtype(takes: Sequence[TrainingTake]) -> torch.dtype:
@@ -133,8 +133,9 @@ def feed(
     device = torch.device(config.device)
     tokens = tokens_for(device, takes, config.stream, team.size)
     d_in = takes[0].features.shape[1]
+    exchange = Exchange(takes, config.exchange, config.seed) if config.exchange else None
     while epoch < config.epochs:
-        steps = epoch_steps(takes, epoch, config)
+        steps = epoch_steps(takes, epoch, config, exchange)
         for number, views in enumerate(steps[done:], start=done + 1):
             passes = forward_passes(team.share(views), config) or [[]]
             packed = [pack(part, epoch, config, d_in, tokens).to(device) for part in passes]

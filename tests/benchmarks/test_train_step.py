@@ -5,7 +5,7 @@ import torch
 from benchmarks.plain_jepa import PlainJepa
 from benchmarks.train_step import synthetic_take
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TakeView, pack
+from pjepa.pretrain.data import pack, whole
 from pjepa.pretrain.setup import new_model
 
 
@@ -13,7 +13,7 @@ def test_the_straightforward_version_is_the_same_model():
     config = PjepaConfig(width=32, heads=4, predictor_heads=2, depth=2, input_norm="none")
     takes = [synthetic_take(n, tokens, 24) for n, tokens in enumerate((50, 90, 150))]
     model = new_model(config, takes)
-    batch = pack([TakeView(take) for take in takes], 0, config, 24)
+    batch = pack([whole(take) for take in takes], 0, config, 24)
     plain = PlainJepa(model)
     ours, theirs = model.loss(batch), plain.loss(batch)
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)

@@ -22,9 +22,9 @@ def takes():
 
 @pytest.fixture(params=[None, (-2, -1, 1, 2)], ids=["eq2", "neighbours"])
 def config(request):
-    """A small model, with Eq. 2 alone and with the neighbour term."""
+    """A small model, with Eq. 2 alone, and with the neighbour term and exchanged segments."""
     return PjepaConfig(
         width=16, heads=2, predictor_heads=2, depth=1, predictor_depth=1, epochs=6, lr=1e-3,
         ema=0.9, milestones=(4,), batch_tokens=60, snapshot_every=3, threads=1, warmup_steps=3,
-        neighbours=request.param,
+        neighbours=request.param, exchange=0.5 if request.param else 0.0,
     )  # fmt: skip

@@ -16,6 +16,7 @@ from pjepa.pretrain.data import (
     token_statistics,
     view,
 )
+from pjepa.pretrain.exchange import Exchange
 from pjepa.pretrain.feed import KeptTokens, PinnedTokens, SentTokens, feed
 from pjepa.pretrain.setup import new_model
 from pjepa.pretrain.team import Team
@@ -36,8 +37,9 @@ def test_masks_do_not_depend_on_batches(takes, config):
         wanted = with_values(config, batch_tokens=budget, seed=7, mask_ratio=0.6, epochs=6)
         for (batch,), _ in feed(takes, wanted, Team(), 5, 0):
             parts = torch.split(batch.target, list(batch.layout.take_lengths))
-            firsts = torch.split(batch.features, list(batch.layout.take_lengths))
-            found.update({tuple(f[0].tolist()): p for f, p in zip(firsts, parts, strict=True)})
+            shown = torch.split(batch.features, list(batch.layout.take_lengths))
+            keys = [tuple(x.flatten().tolist()) for x in shown]
+            found.update(zip(keys, parts, strict=True))
         return found
 
     one, many = masks(1), masks(10_000)
@@ -61,8 +63,9 @@ def test_tokens_are_the_same_wherever_they_wait(takes, config):
     here, d_in = torch.device("cpu"), takes[0].features.shape[1]
     stored = [replace(take, features=take.features.astype(np.float16)) for take in takes]
     ways = KeptTokens(here, stored), PinnedTokens(here, stored), SentTokens(here, torch.float16)
+    exchange = Exchange(stored, 0.5, 0) if config.exchange else None
     for changes in ({}, {"max_run": 3}, {"max_segments": 2}, {"max_run": 2, "crop_tokens": 7}):
-        views = [view(take, 1, with_values(config, **changes)) for take in stored[::-1]]
+        views = [view(take, 1, with_values(config, **changes), exchange) for take in stored[::-1]]
         for part in (views, views[:1], []):
             expected = TokenPacking().packed(part, d_in)
             assert expected.dtype == torch.float32
@@ -86,28 +89,31 @@ def test_windows_show_whole_segments_from_zero(takes, config):
     seen = set()
     for epoch in range(30):
         shown = view(takes[0], epoch, config)
-        segment = shown.segment()
-        assert segment[0] == 0
-        assert len(np.unique(segment)) == 2
-        assert np.array_equal(shown.offset(), token_offsets(segment))
-        assert np.array_equal(shown.features(), takes[0].features[shown.keep].astype(np.float32))
-        seen.add(int(shown.keep[0]))
+        (piece,) = shown.pieces
+        assert shown.segment[0] == 0
+        assert len(np.unique(shown.segment)) == 2
+        assert np.array_equal(shown.offset, token_offsets(shown.segment))
+        assert np.array_equal(piece.features(), takes[0].features[piece.start : piece.stop])
+        seen.add(piece.start)
     assert len(seen) == len(np.unique(takes[0].segment)) - 1
 
 
 def test_runs_are_cut_and_crops_keep_their_offsets(takes, config):
     cut = view(takes[0], 0, with_values(config, max_run=3))
-    _, lengths = runs(cut.segment())
+    _, lengths = runs(cut.segment)
     assert lengths.max() == 3
     assert len(lengths) == len(np.unique(takes[0].segment))
     crop = view(takes[0], 0, with_values(config, crop_tokens=5))
-    assert np.array_equal(np.diff(crop.keep), np.ones(4))
-    assert np.array_equal(crop.offset(), token_offsets(takes[0].segment)[crop.keep])
+    (piece,) = crop.pieces
+    assert len(piece) == 5
+    expected = token_offsets(takes[0].segment)[piece.start : piece.stop]
+    assert np.array_equal(crop.offset, expected)
 
 
 def test_the_same_epoch_shows_the_same_window(takes, config):
     config = with_values(config, crop_tokens=6)
-    assert np.array_equal(view(takes[1], 4, config).keep, view(takes[1], 4, config).keep)
+    (one,), (again,) = view(takes[1], 4, config).pieces, view(takes[1], 4, config).pieces
+    assert (one.start, one.stop) == (again.start, again.stop)
 
 
 def test_nothing_to_pack_is_an_empty_batch(config):

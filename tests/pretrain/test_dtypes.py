@@ -11,7 +11,7 @@ from pjepa.encoder.attention import flex
 from pjepa.encoder.blocks import Attention, Block
 from pjepa.encoder.config import EncoderConfig
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TakeView, pack
+from pjepa.pretrain.data import pack, whole
 from pjepa.pretrain.objective import Jepa
 from pjepa.tools.selftest_paths import D_IN, miniature
 from pjepa.ui import transfer
@@ -46,7 +46,7 @@ def example(places):
     """Two takes of noise as the loop packs them."""
     takes = [miniature(number) for number in range(2)]
     config = PjepaConfig(neighbours=places)
-    return pack([TakeView(take) for take in takes], 0, config, D_IN)
+    return pack([whole(take) for take in takes], 0, config, D_IN)
 
 
 @pytest.mark.parametrize("norm", NORMS)

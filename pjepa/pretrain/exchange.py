@@ -1,0 +1,71 @@
+"""Segments exchanged between takes, so that no take can be learned by heart.
+
+An epoch shows, in place of a segment, one of the `NEAREST` segments of other takes with probability
+p (`pjepa.exchange`). Nearest are those whose mean tokens, in units of the training tokens' spread,
+are closest. The order of the steps stays; how they look changes from epoch to epoch.
+
+Not in the paper. A few dozen takes can be memorised, above all what comes next in each; a probe
+fitted on features of such takes then meets others on new takes. No label enters, and segments are
+those the encoder's attention and positions use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from pjepa.core.runs import runs
+from pjepa.pretrain.data import Piece, TrainingTake, token_statistics
+
+NEAREST = 5  # segments of other takes among which one is drawn
+EXCHANGE = 3  # what a random stream is for, beside those of `data`
+ROWS = 1024  # segments compared with all others at a time
+
+
+class Exchange:
+    """The segments of all training takes, and for each those that may stand in for it."""
+
+    def __init__(self, takes: Sequence[TrainingTake], share: float, seed: int) -> None:
+        self.share, self.seed = share, seed
+        self.segments = {take.number: _segments(take) for take in takes}
+        self.pieces = [piece for found in self.segments.values() for piece in found]
+        ends = np.cumsum([len(found) for found in self.segments.values()])
+        self.first = dict(zip(self.segments, [0, *ends.tolist()], strict=False))
+        self.nearest = nearest_segments(takes, self.pieces)
+
+    def pieces_of(self, take: TrainingTake, epoch: int) -> tuple[Piece, ...]:
+        """Return what an epoch shows in place of a take, a piece for every segment."""
+        own, first = self.segments[take.number], self.first[take.number]
+        rng = np.random.default_rng([self.seed, EXCHANGE, epoch, take.number])
+        asked, drawn = rng.random((2, len(own)))
+        choices = self.nearest[first : first + len(own)]  # [segments, k]
+        count = choices.shape[1]  # 0: there is no other take
+        return tuple(
+            self.pieces[near[int(which * count)]] if count and ask < self.share else piece
+            for piece, near, ask, which in zip(own, choices, asked, drawn, strict=True)
+        )
+
+
+def nearest_segments(takes: Sequence[TrainingTake], pieces: Sequence[Piece]) -> np.ndarray:
+    """Return the nearest segments [S, k] of other takes for every segment, as places in `pieces`.
+
+    k is NEAREST, or what the takes have.
+    """
+    mean, std = token_statistics(takes)
+    means = [piece.features().mean(axis=0, dtype=np.float64) for piece in pieces]
+    points = torch.from_numpy((np.stack(means) - mean) / std).float()  # [S, D]
+    owner = torch.tensor([piece.take.number for piece in pieces])
+    others = len(pieces) - int(torch.unique(owner, return_counts=True)[1].max())
+    found = []
+    for rows, mine in zip(points.split(ROWS), owner.split(ROWS), strict=True):
+        distance = torch.cdist(rows, points)
+        distance[mine[:, None] == owner] = torch.inf
+        found.append(distance.topk(min(NEAREST, others), largest=False).indices)
+    return torch.cat(found).numpy()
+
+
+def _segments(take: TrainingTake) -> list[Piece]:
+    starts, lengths = runs(take.segment)
+    return [Piece(take, a, a + n) for a, n in zip(starts.tolist(), lengths.tolist(), strict=True)]
