@@ -55,6 +55,10 @@ class EncoderSettings(Section):
         self.check_heads("heads", self.heads)
         return self
 
+    def centres_takes(self) -> bool:
+        """Return whether `input_norm` removes what is constant in a take."""
+        return self.input_norm in ("take_center", "causal_center")
+
     def check_heads(self, name: str, heads: int) -> None:
         """Raise unless `heads` divide the width and have room for the rotary channels."""
         if self.width % heads:

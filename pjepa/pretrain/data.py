@@ -27,6 +27,7 @@ from pjepa.streams.segments import token_offsets
 from pjepa.streams.store import StreamReader
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
+from pjepa.ui.transfer import sent
 
 if TYPE_CHECKING:
     from pjepa.pretrain.exchange import Exchange
@@ -47,17 +48,18 @@ class TrainingTake:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Tokens [start, stop) of a take."""
+    """Tokens [start, stop) of a take, `shift` added where they stand in for those of another."""
 
     take: TrainingTake
     start: int
     stop: int
+    shift: np.ndarray | None = None  # [d_in] float32
 
     def __len__(self) -> int:
         return self.stop - self.start
 
     def features(self) -> np.ndarray:
-        """Return features [n, d_in] at the stream's own precision."""
+        """Return features [n, d_in] as stored, without the shift."""
         return self.take.features[self.start : self.stop]
 
 
@@ -80,7 +82,7 @@ class TakeView:
         place = np.concatenate([np.arange(piece.start, piece.stop) for piece in self.pieces])[keep]
         ends = np.flatnonzero((np.diff(owner) != 0) | (np.diff(place) != 1)) + 1
         parts = (
-            Piece(self.pieces[owner[a]].take, int(place[a]), int(place[b - 1]) + 1)
+            replace(self.pieces[owner[a]], start=int(place[a]), stop=int(place[b - 1]) + 1)
             for a, b in pairwise([0, *ends.tolist(), len(keep)])
         )
         shown = self.segment[keep]
@@ -210,7 +212,22 @@ def pack(
     places = (torch.from_numpy(np.concatenate(x)).long() for x in (segments, offsets, index))
     layout, rows = Layout(lengths, *places), rows_of(target, lengths)
     pairs = pairs_of(config.neighbours, rows.visible, layout) if config.neighbours else None
-    return Batch((tokens or TokenPacking()).packed(views, d_in), target, layout, rows, pairs)
+    features = shifted((tokens or TokenPacking()).packed(views, d_in), views)
+    return Batch(features, target, layout, rows, pairs)
+
+
+def shifted(features: Tensor, views: Sequence[TakeView]) -> Tensor:
+    """Return the packed tokens [N, d_in] of views, every piece with its shift."""
+    pieces = [piece for shown in views for piece in shown.pieces]
+    if all(piece.shift is None for piece in pieces):
+        return features
+    none = np.zeros(features.shape[1], np.float32)
+    shifts = np.stack([none if piece.shift is None else piece.shift for piece in pieces])
+    sizes = torch.tensor([len(piece) for piece in pieces])
+    added = sent(torch.from_numpy(shifts), features.device)  # [pieces, d_in]
+    return features + added.repeat_interleave(
+        sent(sizes, features.device), dim=0, output_size=len(features)
+    )
 
 
 def token_statistics(takes: Sequence[TrainingTake]) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,9 @@
 
 An epoch shows, in place of a segment, one of the `NEAREST` segments of other takes with probability
 p (`pjepa.exchange`). Nearest are those whose mean tokens, in units of the training tokens' spread,
-are closest. The order of the steps stays; how they look changes from epoch to epoch.
+are closest. The order of the steps stays; how they look changes from epoch to epoch. Where
+`input_norm` removes what is constant in a take (its camera, its light), takes are compared without
+their means, and lent tokens get the mean of the take they come to.
 
 Not in the paper. A few dozen takes can be memorised, above all what comes next in each; a probe
 fitted on features of such takes then meets others on new takes. No label enters, and segments are
@@ -12,6 +14,7 @@ those the encoder's attention and positions use.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -27,13 +30,16 @@ ROWS = 1024  # segments compared with all others at a time
 class Exchange:
     """The segments of all training takes, and for each those that may stand in for it."""
 
-    def __init__(self, takes: Sequence[TrainingTake], share: float, seed: int) -> None:
+    def __init__(
+        self, takes: Sequence[TrainingTake], share: float, seed: int, centred: bool
+    ) -> None:
         self.share, self.seed = share, seed
         self.segments = {take.number: _segments(take) for take in takes}
         self.pieces = [piece for found in self.segments.values() for piece in found]
         ends = np.cumsum([len(found) for found in self.segments.values()])
         self.first = dict(zip(self.segments, [0, *ends.tolist()], strict=False))
-        self.nearest = nearest_segments(takes, self.pieces)
+        self.centre = {take.number: _mean(take.features) for take in takes} if centred else None
+        self.nearest = self._nearest(token_statistics(takes)[1])
 
     def pieces_of(self, take: TrainingTake, epoch: int) -> tuple[Piece, ...]:
         """Return what an epoch shows in place of a take, a piece for every segment."""
@@ -43,27 +49,41 @@ class Exchange:
         choices = self.nearest[first : first + len(own)]  # [segments, k]
         count = choices.shape[1]  # 0: there is no other take
         return tuple(
-            self.pieces[near[int(which * count)]] if count and ask < self.share else piece
+            self._lent(near[int(which * count)], take) if count and ask < self.share else piece
             for piece, near, ask, which in zip(own, choices, asked, drawn, strict=True)
         )
 
+    def _lent(self, place: int, borrower: TrainingTake) -> Piece:
+        """Return a segment as it stands in another take."""
+        piece = self.pieces[place]
+        if self.centre is None:
+            return piece
+        shift = self.centre[borrower.number] - self.centre[piece.take.number]
+        return replace(piece, shift=shift.astype(np.float32))
 
-def nearest_segments(takes: Sequence[TrainingTake], pieces: Sequence[Piece]) -> np.ndarray:
-    """Return the nearest segments [S, k] of other takes for every segment, as places in `pieces`.
+    def _nearest(self, spread: np.ndarray) -> np.ndarray:
+        """Return the nearest segments of other takes for every one [S, k], as places in `pieces`.
 
-    k is NEAREST, or what the takes have.
-    """
-    mean, std = token_statistics(takes)
-    means = [piece.features().mean(axis=0, dtype=np.float64) for piece in pieces]
-    points = torch.from_numpy((np.stack(means) - mean) / std).float()  # [S, D]
-    owner = torch.tensor([piece.take.number for piece in pieces])
-    others = len(pieces) - int(torch.unique(owner, return_counts=True)[1].max())
-    found = []
-    for rows, mine in zip(points.split(ROWS), owner.split(ROWS), strict=True):
-        distance = torch.cdist(rows, points)
-        distance[mine[:, None] == owner] = torch.inf
-        found.append(distance.topk(min(NEAREST, others), largest=False).indices)
-    return torch.cat(found).numpy()
+        k is NEAREST, or what other takes have.
+        """
+        means = [_mean(piece.features()) for piece in self.pieces]
+        if self.centre is not None:
+            centres = [self.centre[piece.take.number] for piece in self.pieces]
+            means = [mean - centre for mean, centre in zip(means, centres, strict=True)]
+        points = torch.from_numpy(np.stack(means) / spread).float()  # [S, D]
+        owner = torch.tensor([piece.take.number for piece in self.pieces])
+        others = len(owner) - int(torch.unique(owner, return_counts=True)[1].max())
+        found = []
+        for rows, mine in zip(points.split(ROWS), owner.split(ROWS), strict=True):
+            distance = torch.cdist(rows, points)
+            distance[mine[:, None] == owner] = torch.inf
+            found.append(distance.topk(min(NEAREST, others), largest=False).indices)
+        return torch.cat(found).numpy()
+
+
+def _mean(features: np.ndarray) -> np.ndarray:
+    """Return the mean token [D] of features [n, D]."""
+    return np.asarray(features.mean(axis=0, dtype=np.float64))
 
 
 def _segments(take: TrainingTake) -> list[Piece]:

@@ -133,7 +133,9 @@ def feed(
     device = torch.device(config.device)
     tokens = tokens_for(device, takes, config.stream, team.size)
     d_in = takes[0].features.shape[1]
-    exchange = Exchange(takes, config.exchange, config.seed) if config.exchange else None
+    exchange = None
+    if config.exchange:
+        exchange = Exchange(takes, config.exchange, config.seed, config.centres_takes())
     while epoch < config.epochs:
         steps = epoch_steps(takes, epoch, config, exchange)
         for number, views in enumerate(steps[done:], start=done + 1):

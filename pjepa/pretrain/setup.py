@@ -109,7 +109,7 @@ def optimizer_for(model: Jepa, config: PjepaConfig) -> torch.optim.AdamW:
 def warn_of_style(takes: Sequence[TrainingTake], config: PjepaConfig) -> None:
     """Warn when most variance is constant inside takes and nothing removes it."""
     share = take_share(takes)
-    if share > STYLE_SHARE and config.input_norm not in ("take_center", "causal_center"):
+    if share > STYLE_SHARE and not config.centres_takes():
         say(
             f"pretrain: {100 * share:.0f} % of the variance is constant inside a take (camera, "
             "person, light), which masked prediction latches onto; try "

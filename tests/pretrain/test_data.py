@@ -63,7 +63,7 @@ def test_tokens_are_the_same_wherever_they_wait(takes, config):
     here, d_in = torch.device("cpu"), takes[0].features.shape[1]
     stored = [replace(take, features=take.features.astype(np.float16)) for take in takes]
     ways = KeptTokens(here, stored), PinnedTokens(here, stored), SentTokens(here, torch.float16)
-    exchange = Exchange(stored, 0.5, 0) if config.exchange else None
+    exchange = Exchange(stored, 0.5, 0, True) if config.exchange else None
     for changes in ({}, {"max_run": 3}, {"max_segments": 2}, {"max_run": 2, "crop_tokens": 7}):
         views = [view(take, 1, with_values(config, **changes), exchange) for take in stored[::-1]]
         for part in (views, views[:1], []):
