@@ -14,7 +14,10 @@ from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from pjepa.probes.base.scoring import LabelledTake
+from pjepa.probes.base.config import ProbeCommonConfig
+from pjepa.probes.base.roles import Roles
+from pjepa.probes.base.scoring import LabelledTake, Targets
+from pjepa.probes.linear import fit
 from pjepa.probes.linear.config import LinearConfig, PaperFitConfig
 from pjepa.probes.linear.logistic import logistic_path
 from pjepa.probes.linear.probe import LinearProbe, calibrated_loss, fit_converged, fit_paper
@@ -235,3 +238,22 @@ def test_a_million_tokens_fit_in_24_gb() -> None:
     per_channel = (wide - narrow) / 32
     assert 4 <= per_channel < 5  # one copy of the tokens
     assert 1e6 * (narrow + (1408 - 32) * per_channel) < 24e9
+
+
+def test_two_fits_at_once_are_the_fits_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    features = {str(n): rng.normal(size=(40, 6)).astype(np.float32) for n in range(8)}
+    labels = {take: (x[:, 0] > 0).astype(np.int32) for take, x in features.items()}
+    roles = Roles(tuple("01234"), ("5",), ("6", "7"), "test", {"6": "6", "7": "7"})
+    targets = Targets(labels, roles, 2, None)
+
+    def weights(workers: int) -> dict[str, LinearProbe]:
+        common = ProbeCommonConfig(workers=workers, threads=1)
+        monkeypatch.setattr(fit, "cores", lambda: 2)
+        assert fit.fits_at_once(common) == workers
+        tokens = fit.PlainTokens(features.__getitem__)
+        return fit.fitted_probes(tokens, targets, LinearConfig(), common, fit.FITS)
+
+    one, two = weights(1), weights(2)
+    assert list(one) == list(two) == list(fit.FITS)
+    assert all(torch.equal(one[name].weight, two[name].weight) for name in fit.FITS)

@@ -1,6 +1,7 @@
 """The linear probe fitted under its roles, on any representation and any target."""
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from pjepa.core.machine import cores
 from pjepa.probes.base.config import ProbeCommonConfig
 from pjepa.probes.base.data import CellData, Run, TakeSource
 from pjepa.probes.base.roles import Labels, take_roles
 from pjepa.probes.base.scoring import FitResult, TakeTokens, Targets, score_probe
 from pjepa.probes.linear.config import LinearConfig
-from pjepa.probes.linear.probe import fit_converged, fit_paper
+from pjepa.probes.linear.probe import LinearProbe, fit_converged, fit_paper
 from pjepa.ui.progress import say
 
 FITS = ("converged", "paper")
@@ -39,17 +41,35 @@ def fit_and_score(
 ) -> dict[str, FitResult]:
     """Return one result per fit; the paper's fit uses the first of `common.seeds`."""
     torch.set_num_threads(common.threads)
+    probes = fitted_probes(tokens, targets, config, common, fits)
+    return {name: score_probe(probe, tokens, targets) for name, probe in probes.items()}
+
+
+def fitted_probes(
+    tokens: TakeTokens,
+    targets: Targets,
+    config: LinearConfig,
+    common: ProbeCommonConfig,
+    fits: Sequence[str],
+) -> dict[str, LinearProbe]:
+    """Return the probe of every fit; where a second core is free, two are made at once."""
     takes = [targets.example(take, tokens.features(take)) for take in targets.roles.fit]
     held = [targets.example(take, tokens.features(take)) for take in targets.roles.holdout]
-    probes = {}
-    for name in fits:
+
+    def fitted(name: str) -> LinearProbe:
         if name == "converged":
-            probes[name] = fit_converged(takes, held, targets.classes, config, common.device)
-        else:
-            seed = common.seeds[0]
-            probes[name] = fit_paper(takes, targets.classes, config.paper, seed, common.device)
-    del takes, held
-    return {name: score_probe(probe, tokens, targets) for name, probe in probes.items()}
+            return fit_converged(takes, held, targets.classes, config, common.device)
+        return fit_paper(takes, targets.classes, config.paper, common.seeds[0], common.device)
+
+    with ThreadPoolExecutor(fits_at_once(common)) as pool:
+        return dict(zip(fits, pool.map(fitted, fits), strict=True))
+
+
+def fits_at_once(common: ProbeCommonConfig) -> int:
+    """Return 2 on a CPU with a core to spare, else 1."""
+    if torch.device(common.device).type != "cpu" or common.workers < 2:
+        return 1
+    return 2 if cores() >= 2 * common.threads else 1
 
 
 def probe_accuracy(
