@@ -250,10 +250,17 @@ def test_two_fits_at_once_are_the_fits_one_by_one(monkeypatch: pytest.MonkeyPatc
     def weights(workers: int) -> dict[str, LinearProbe]:
         common = ProbeCommonConfig(workers=workers, threads=1)
         monkeypatch.setattr(fit, "cores", lambda: 2)
-        assert fit.fits_at_once(common) == workers
+        assert fit.fits_at_once([], common) == workers
         tokens = fit.PlainTokens(features.__getitem__)
         return fit.fitted_probes(tokens, targets, LinearConfig(), common, fit.FITS)
 
     one, two = weights(1), weights(2)
     assert list(one) == list(two) == list(fit.FITS)
     assert all(torch.equal(one[name].weight, two[name].weight) for name in fit.FITS)
+
+
+def test_large_takes_are_fitted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "cores", lambda: 2)
+    monkeypatch.setattr(fit, "SMALL", 1000)
+    take = LabelledTake(np.zeros((126, 2), np.float32), np.zeros(126, np.int64))  # 1008 bytes
+    assert fit.fits_at_once([take], ProbeCommonConfig(workers=2, threads=1)) == 1

@@ -14,12 +14,13 @@ from pjepa.core.machine import cores
 from pjepa.probes.base.config import ProbeCommonConfig
 from pjepa.probes.base.data import CellData, Run, TakeSource
 from pjepa.probes.base.roles import Labels, take_roles
-from pjepa.probes.base.scoring import FitResult, TakeTokens, Targets, score_probe
+from pjepa.probes.base.scoring import FitResult, LabelledTake, TakeTokens, Targets, score_probe
 from pjepa.probes.linear.config import LinearConfig
 from pjepa.probes.linear.probe import LinearProbe, fit_converged, fit_paper
 from pjepa.ui.progress import say
 
 FITS = ("converged", "paper")
+SMALL = 2**28  # bytes of takes of which every fit may hold a copy
 
 
 @dataclass(frozen=True)
@@ -61,15 +62,16 @@ def fitted_probes(
             return fit_converged(takes, held, targets.classes, config, common.device)
         return fit_paper(takes, targets.classes, config.paper, common.seeds[0], common.device)
 
-    with ThreadPoolExecutor(fits_at_once(common)) as pool:
+    with ThreadPoolExecutor(fits_at_once(takes, common)) as pool:
         return dict(zip(fits, pool.map(fitted, fits), strict=True))
 
 
-def fits_at_once(common: ProbeCommonConfig) -> int:
-    """Return 2 on a CPU with a core to spare, else 1."""
-    if torch.device(common.device).type != "cpu" or common.workers < 2:
-        return 1
-    return 2 if cores() >= 2 * common.threads else 1
+def fits_at_once(takes: Sequence[LabelledTake], common: ProbeCommonConfig) -> int:
+    """Return 2 on a CPU with a core to spare, if a second copy of the takes is small; else 1."""
+    on_cpu = torch.device(common.device).type == "cpu"
+    spare = common.workers >= 2 and cores() >= 2 * common.threads
+    small = sum(take.features.nbytes for take in takes) <= SMALL
+    return 2 if on_cpu and spare and small else 1
 
 
 def probe_accuracy(
