@@ -31,7 +31,8 @@ def scored(snapshots: list[Path], config: CurveConfig) -> str | None:
     if len(snapshots) < 2:
         return "pretraining left fewer than two snapshots to score"
     files = (paths.STREAM, paths.LABELS, paths.TAKES_TABLE, paths.CLASSES)
-    judging = SelectConfig(by="holdout", threads=config.threads, device=config.device)
+    placed = {"device": config.device, "workers": config.workers, "threads": config.threads}
+    judging = SelectConfig(by="holdout", **placed)
     try:
         judge = read_judge(*files, judging)
     except NothingToJudge:

@@ -49,6 +49,12 @@ class Placed(Section):
         placed = {"threads": self.threads, "device": device_kind(self.device)}
         return {**self.model_dump(mode="json"), **placed}
 
+    def has_spare_core(self, processes: int = 1) -> bool:
+        """Return whether on this CPU a second thread of every process has cores of its own."""
+        if device_kind(self.device) != "cpu" or self.workers < 2:
+            return False
+        return cores() >= 2 * self.threads * processes
+
     @classmethod
     def told(cls, name: str, value: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
         refuse_placed(cls, name, value)

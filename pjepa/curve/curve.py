@@ -27,7 +27,8 @@ Item = TypeVar("Item")
 
 def probe_curve(snapshots: Sequence[Path], judge: Judge, work: Path) -> ProbeCurve:
     """Return the scores of the snapshots, the raw stream and the untrained encoder."""
-    scores = snapshot_scores(snapshots, judge, work, "curve")
+    at_once = 2 if judge.config.has_spare_core() else 1  # of `curve.takes` at most
+    scores = snapshot_scores(snapshots, judge, work, "curve", at_once)
     last = ProcedureEncoder.from_pretrained(snapshots[-1], judge.config.device)
     untrained = random_encoder(last.config, last, seed=0)
     found = (judge.score(_as_it_is), judge.score(partial(encoded, untrained)))

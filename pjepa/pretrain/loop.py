@@ -26,10 +26,10 @@ from pjepa.pretrain.feed import feed
 from pjepa.pretrain.monitors import collapse_warning, effective_rank, target_std
 from pjepa.pretrain.objective import Batch, Counts, Jepa
 from pjepa.pretrain.setup import (
-    has_spare_core,
     measure_statistics,
     new_model,
     optimizer_for,
+    runs_teacher_aside,
     warn_of_style,
 )
 from pjepa.pretrain.team import Team
@@ -199,7 +199,7 @@ def _train(
     config, team = trainer.config, trainer.team
     lane = Lane(torch.device(config.device))
     steps = lane.made(feed(takes, config, team, progress.epoch, progress.done))
-    aside = has_spare_core(config, team.size)
+    aside = runs_teacher_aside(config, team.size)
     with (
         Meter("pretrain", config.epochs, "epoch", quiet=not team.lead) as meter,
         Prefetch(steps) as ready,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from pjepa.core.machine import cores
 from pjepa.encoder.centering import fit_style
 from pjepa.encoder.config import EncoderConfig
 from pjepa.encoder.encoder import ProcedureEncoder
@@ -117,9 +116,7 @@ def warn_of_style(takes: Sequence[TrainingTake], config: PjepaConfig) -> None:
         )
 
 
-def has_spare_core(config: PjepaConfig, processes: int = 1) -> bool:
+def runs_teacher_aside(config: PjepaConfig, processes: int = 1) -> bool:
     """Return whether every process has a core for its teacher beside the one for its student."""
     plain = config.precision == "fp32" and not config.compile
-    if torch.device(config.device).type != "cpu" or not plain or config.workers < 2:
-        return False
-    return cores() >= 2 * config.threads * processes
+    return plain and config.has_spare_core(processes)

@@ -8,6 +8,7 @@ on train groups that pretraining never saw, which leaves validation unseen.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -115,25 +116,32 @@ def selection_score(metrics: Mapping[str, float], metric: str) -> float:
 
 
 def snapshot_scores(
-    snapshots: Sequence[Path], judge: Judge, work: Path, stage: str = "select"
+    snapshots: Sequence[Path], judge: Judge, work: Path, stage: str = "select", at_once: int = 1
 ) -> dict[int, float]:
     """Return the score of every snapshot by epoch; those a killed run left in `work` are kept."""
     scores: dict[int, float] = {}
-    for number, folder in enumerate(snapshots):
-        files = [folder / "model.safetensors", folder / "config.json"]
-        kept = work / f"{fingerprint([file_sha256(path) for path in files])}.json"
-        if not kept.exists():
-            encoder = ProcedureEncoder.from_pretrained(folder, judge.config.device)
-            write_json(kept, judge.score(partial(encoded, encoder)))
-        epoch = int(folder.name)
-        scores[epoch] = read_json(kept)
-        best = best_epoch(scores)
-        say(
-            f"{stage}: {number + 1}/{len(snapshots)} snapshots, epoch {epoch}: "
-            f"{judge.config.metric} {scores[epoch]:.4g} on {judge.config.by} "
-            f"(best {scores[best]:.4g} at epoch {best})"
-        )
+    with ThreadPoolExecutor(at_once) as pool:
+        found = pool.map(partial(_snapshot_score, judge=judge, work=work), snapshots)
+        for folder, score in zip(snapshots, found, strict=True):
+            epoch = int(folder.name)
+            scores[epoch] = score
+            best = best_epoch(scores)
+            say(
+                f"{stage}: {len(scores)}/{len(snapshots)} snapshots, epoch {epoch}: "
+                f"{judge.config.metric} {score:.4g} on {judge.config.by} "
+                f"(best {scores[best]:.4g} at epoch {best})"
+            )
     return scores
+
+
+def _snapshot_score(folder: Path, judge: Judge, work: Path) -> float:
+    """Return the score of a snapshot, from `work` if it is there."""
+    files = [folder / "model.safetensors", folder / "config.json"]
+    kept = work / f"{fingerprint([file_sha256(path) for path in files])}.json"
+    if not kept.exists():
+        encoder = ProcedureEncoder.from_pretrained(folder, judge.config.device)
+        write_json(kept, judge.score(partial(encoded, encoder)))
+    return float(read_json(kept))
 
 
 def best_epoch(scores: Mapping[int, float]) -> int:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from pjepa.core import machine
 from pjepa.forecast.heads import HEADS
 from pjepa.nn.saver import Saver
 from pjepa.nn.schedule import learning_rate
@@ -179,7 +180,7 @@ def trained_with_cores(count, takes, config, folder, monkeypatch):
         return targets(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(setup, "cores", lambda: count)
+        patch.setattr(machine, "cores", lambda: count)
         patch.setattr(Jepa, "targets", noted)
         pretrain(takes, config, folder / "work", folder / "out", [].append)
     return files(folder / "out"), teachers
@@ -217,9 +218,9 @@ def test_an_error_of_the_teacher_on_its_own_core_ends_the_step(takes, config, mo
     ],
 )
 def test_the_teacher_gets_a_core_that_is_free(config, monkeypatch, changes, processes, spare):
-    monkeypatch.setattr(setup, "cores", lambda: 4)
+    monkeypatch.setattr(machine, "cores", lambda: 4)
     config = changed(config, **{"workers": 2, **changes})
-    assert setup.has_spare_core(config, processes) is spare
+    assert setup.runs_teacher_aside(config, processes) is spare
 
 
 def test_an_empty_batch_moves_nothing(takes, config):

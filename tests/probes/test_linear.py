@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from pjepa.core import machine
 from pjepa.probes.base.config import ProbeCommonConfig
 from pjepa.probes.base.roles import Roles
 from pjepa.probes.base.scoring import LabelledTake, Targets
@@ -249,7 +250,7 @@ def test_two_fits_at_once_are_the_fits_one_by_one(monkeypatch: pytest.MonkeyPatc
 
     def weights(workers: int) -> dict[str, LinearProbe]:
         common = ProbeCommonConfig(workers=workers, threads=1)
-        monkeypatch.setattr(fit, "cores", lambda: 2)
+        monkeypatch.setattr(machine, "cores", lambda: 2)
         assert fit.fits_at_once([], common) == workers
         tokens = fit.PlainTokens(features.__getitem__)
         return fit.fitted_probes(tokens, targets, LinearConfig(), common, fit.FITS)
@@ -260,7 +261,7 @@ def test_two_fits_at_once_are_the_fits_one_by_one(monkeypatch: pytest.MonkeyPatc
 
 
 def test_large_takes_are_fitted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "cores", lambda: 2)
+    monkeypatch.setattr(machine, "cores", lambda: 2)
     monkeypatch.setattr(fit, "SMALL", 1000)
     take = LabelledTake(np.zeros((126, 2), np.float32), np.zeros(126, np.int64))  # 1008 bytes
     assert fit.fits_at_once([take], ProbeCommonConfig(workers=2, threads=1)) == 1

@@ -10,7 +10,6 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from pjepa.core.machine import cores
 from pjepa.probes.base.config import ProbeCommonConfig
 from pjepa.probes.base.data import CellData, Run, TakeSource
 from pjepa.probes.base.roles import Labels, take_roles
@@ -67,11 +66,9 @@ def fitted_probes(
 
 
 def fits_at_once(takes: Sequence[LabelledTake], common: ProbeCommonConfig) -> int:
-    """Return 2 on a CPU with a core to spare, if a second copy of the takes is small; else 1."""
-    on_cpu = torch.device(common.device).type == "cpu"
-    spare = common.workers >= 2 and cores() >= 2 * common.threads
+    """Return 2 where a core is free and a second copy of the takes is small, else 1."""
     small = sum(take.features.nbytes for take in takes) <= SMALL
-    return 2 if on_cpu and spare and small else 1
+    return 2 if small and common.has_spare_core() else 1
 
 
 def probe_accuracy(
