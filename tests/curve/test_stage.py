@@ -1,14 +1,17 @@
 """`curve` scores snapshots on held-out train groups, says why it cannot, and chooses nothing."""
 
 import csv
+import threading
 from pathlib import Path
 
 import pytest
 import yaml
 
+from pjepa.core import machine
 from pjepa.core.tables import TAKES, read_takes, write_table
 from pjepa.curve.curve import evenly
 from pjepa.curve.file import read_curve
+from pjepa.select import selection
 from pjepa.tools import paths
 from pjepa.tools.params import Params
 from pjepa.tools.presets import params_text
@@ -51,6 +54,25 @@ def test_the_curve_shows_which_snapshot_reads_the_hold_out(project):
     assert [float(row["pjepa"]) for row in rows] == list(found.scores.values())
     assert {float(row["raw"]) for row in rows} == {found.references["raw"]}
     assert not paths.ENCODER.exists()
+
+
+def test_two_snapshots_at_once_give_the_same_curve(project, monkeypatch):
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    scored = set()
+    original = selection.file_sha256  # called where a snapshot is scored
+
+    def noted(path):
+        scored.add(threading.get_ident())
+        return original(path)
+
+    monkeypatch.setattr(selection, "file_sha256", noted)
+    monkeypatch.setenv("PJEPA_WORKERS", "1")
+    alone = curve()
+    assert len(scored) == 1
+    monkeypatch.setenv("PJEPA_WORKERS", "2")
+    scored.clear()
+    assert curve() == alone
+    assert len(scored) == 2
 
 
 def test_only_train_labels_matter(project):
