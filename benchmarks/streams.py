@@ -42,7 +42,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.workers import Table, row
-from pjepa.pretrain.arrow_copy import arrow_copy, copied_features
+from pjepa.pretrain.takes.arrow_copy import arrow_copy, copied_features
 from pjepa.streams.schema import StreamInfo, feature_type
 from pjepa.streams.store import StreamReader, StreamWriter, Take
 
@@ -122,7 +122,9 @@ def measure_packing(table: Table, rounds: int) -> None:
 
     from pjepa.pretrain import feed
     from pjepa.pretrain.config import PjepaConfig
-    from pjepa.pretrain.data import TakeView, TokenPacking, TrainingTake, pack, whole
+    from pjepa.pretrain.data import TokenPacking, pack
+    from pjepa.pretrain.takes.take import TrainingTake
+    from pjepa.pretrain.takes.views import TakeView, whole
 
     class Widened(TokenPacking):
         def packed(self, views: Sequence[TakeView], d_in: int) -> torch.Tensor:

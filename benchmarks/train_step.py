@@ -28,10 +28,12 @@ from benchmarks.workers import Table, Work, Worker, alternately, resident, row
 from pjepa.encoder.attention.layout import Layout
 from pjepa.encoder.attention.plan import seen_keys
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TrainingTake, pack, whole
+from pjepa.pretrain.data import pack
 from pjepa.pretrain.loop import Trainer, pretrain
 from pjepa.pretrain.objective import Batch, Jepa
 from pjepa.pretrain.setup import new_model, optimizer_for
+from pjepa.pretrain.takes.take import TrainingTake
+from pjepa.pretrain.takes.views import whole
 from pjepa.ui.device import bf16_trial
 
 TAKES, DEMO_TAKES = (500, 900, 1500, 3000), (170, 340)

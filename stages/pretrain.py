@@ -12,8 +12,8 @@ from pjepa.core.tables import pretraining_takes, read_takes
 from pjepa.nn.best_epoch import no_log
 from pjepa.nn.log import live_log
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TrainingTake, read_training_takes
 from pjepa.pretrain.loop import pretrain
+from pjepa.pretrain.takes.take import TrainingTake, read_training_takes
 from pjepa.streams.store import StreamReader
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main

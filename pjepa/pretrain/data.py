@@ -6,11 +6,7 @@ All randomness is keyed, so order, windows and masks never depend on how the wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -18,112 +14,16 @@ from torch import Tensor
 
 from pjepa.core.runs import runs
 from pjepa.encoder.attention.layout import Layout
-from pjepa.pretrain.arrow_copy import arrow_copy, copied_features
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.pretrain.masking import rows_of, targets
 from pjepa.pretrain.neighbours import pairs_of
 from pjepa.pretrain.objective import Batch
-from pjepa.streams.segments import token_offsets
-from pjepa.streams.store import StreamReader
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import say
+from pjepa.pretrain.takes.exchange import Exchange
+from pjepa.pretrain.takes.take import TrainingTake
+from pjepa.pretrain.takes.views import TakeView, exchanged, whole
 from pjepa.ui.transfer import sent
 
-if TYPE_CHECKING:
-    from pjepa.pretrain.exchange import Exchange
-
 ORDER, MASK, WINDOW = 0, 1, 2  # what a random stream is for
-
-
-@dataclass(frozen=True)
-class TrainingTake:
-    """One take, memory-mapped at the stream's own precision."""
-
-    number: int  # place in the stream: the key of its random windows and masks
-    take_id: str
-    features: np.ndarray  # [T, d_in] float16 or float32
-    segment: np.ndarray  # [T] c(i): first the stream's, then the one attention uses
-    recording: np.ndarray | None = None  # [T] of the stream
-
-
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """Tokens [start, stop) of a take, `shift` added where they stand in for those of another."""
-
-    take: TrainingTake
-    start: int
-    stop: int
-    shift: np.ndarray | None = None  # [d_in] float32
-
-    def __len__(self) -> int:
-        return self.stop - self.start
-
-    def features(self) -> np.ndarray:
-        """Return features [n, d_in] as stored, without the shift."""
-        return self.take.features[self.start : self.stop]
-
-
-@dataclass(frozen=True, eq=False)
-class TakeView:
-    """What an epoch shows of a take: pieces of it, or what stands in for them."""
-
-    take: TrainingTake
-    pieces: tuple[Piece, ...]
-    segment: np.ndarray  # [T] c(i), counted from 0 in what is shown (as in the release)
-    offset: np.ndarray  # [T] r(i), the place in the segment, also when its beginning is cut off
-
-    def __len__(self) -> int:
-        return len(self.segment)
-
-    def at(self, keep: np.ndarray) -> TakeView:
-        """Return the view of the tokens `keep` only, in order."""
-        sizes = [len(piece) for piece in self.pieces]
-        owner = np.repeat(np.arange(len(sizes)), sizes)[keep]
-        place = np.concatenate([np.arange(piece.start, piece.stop) for piece in self.pieces])[keep]
-        ends = np.flatnonzero((np.diff(owner) != 0) | (np.diff(place) != 1)) + 1
-        parts = (
-            replace(self.pieces[owner[a]], start=int(place[a]), stop=int(place[b - 1]) + 1)
-            for a, b in pairwise([0, *ends.tolist(), len(keep)])
-        )
-        shown = self.segment[keep]
-        return TakeView(self.take, tuple(parts), shown - shown[0], self.offset[keep])
-
-
-def whole(take: TrainingTake) -> TakeView:
-    """Return the view of all of a take."""
-    pieces = (Piece(take, 0, len(take.segment)),)
-    return TakeView(take, pieces, take.segment, token_offsets(take.segment))
-
-
-def exchanged(take: TrainingTake, pieces: tuple[Piece, ...]) -> TakeView:
-    """Return the view of a take with `pieces` in place of its segments."""
-    segment = np.repeat(np.arange(len(pieces)), [len(piece) for piece in pieces])
-    return TakeView(take, pieces, segment, token_offsets(segment))
-
-
-def read_training_takes(stream: StreamReader, wanted: set[str], copy: Path) -> list[TrainingTake]:
-    """Return the takes to pretrain on, through a copy at `copy`; none of a single token."""
-    numbers = [n for n, take_id in enumerate(stream.takes) if take_id in wanted]
-    chosen = [n for n in numbers if stream.lengths[n] >= 2]
-    if len(chosen) < len(numbers):
-        say(f"pretrain: {len(numbers) - len(chosen)} takes of fewer than 2 tokens are left out")
-    if not chosen:
-        raise InputError(
-            f"{stream.path}: no take to pretrain on; the train and pretrain splits are empty"
-        )
-    source = arrow_copy(stream, [stream.takes[n] for n in chosen], copy)
-    layouts = [stream.read_layout(stream.takes[n]) for n in chosen]
-    return [
-        TrainingTake(n, take.take_id, features, take.segment, take.recording)
-        for n, take, features in zip(chosen, layouts, copied_features(source), strict=True)
-    ]
-
-
-def with_segments(
-    takes: Sequence[TrainingTake], segments: Callable[[TrainingTake], np.ndarray]
-) -> list[TrainingTake]:
-    """Return the same takes with the segments an encoder's attention and positions use."""
-    return [replace(take, segment=segments(take)) for take in takes]
 
 
 def view(
@@ -228,22 +128,3 @@ def shifted(features: Tensor, views: Sequence[TakeView]) -> Tensor:
     return features + added.repeat_interleave(
         sent(sizes, features.device), dim=0, output_size=len(features)
     )
-
-
-def token_statistics(takes: Sequence[TrainingTake]) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation of every input channel over all training tokens."""
-    count = sum(len(take.features) for take in takes)
-    mean = sum(take.features.sum(axis=0, dtype=np.float64) for take in takes) / count
-    square = sum(((take.features.astype(np.float64) - mean) ** 2).sum(axis=0) for take in takes)
-    return np.asarray(mean), np.maximum(np.sqrt(square / count), 1e-6)
-
-
-def take_share(takes: Sequence[TrainingTake]) -> float:
-    """Return the share of variance that is constant inside a take (camera, light), 0 to 1."""
-    mean, std = token_statistics(takes)
-    count = sum(len(take.features) for take in takes)
-    between = sum(
-        len(take.features) * (take.features.mean(axis=0, dtype=np.float64) - mean) ** 2
-        for take in takes
-    )
-    return float((between / count).sum() / (std**2).sum())

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TakeView
+from pjepa.pretrain.takes.views import TakeView
 from pjepa.pretrain.team import Team
 from pjepa.ui.errors import InputError
 

@@ -21,7 +21,6 @@ from pjepa.nn.saver import Saver
 from pjepa.nn.schedule import learning_rate
 from pjepa.pretrain.checkpoint import Progress, resumed
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TrainingTake, with_segments
 from pjepa.pretrain.feed import feed
 from pjepa.pretrain.monitors import collapse_warning, effective_rank, target_std
 from pjepa.pretrain.objective import Batch, Counts, Jepa
@@ -32,6 +31,7 @@ from pjepa.pretrain.setup import (
     runs_teacher_aside,
     warn_of_style,
 )
+from pjepa.pretrain.takes.take import TrainingTake, with_segments
 from pjepa.pretrain.team import Team
 from pjepa.ui.device import checked_device, tf32
 from pjepa.ui.errors import InputError

@@ -14,8 +14,8 @@ from pjepa.encoder.release import init_encoder
 from pjepa.encoder.segments.rule import segment_threshold
 from pjepa.nn.optimizers import AdamW
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TrainingTake, take_share, token_statistics
 from pjepa.pretrain.objective import Jepa
+from pjepa.pretrain.takes.take import TrainingTake, take_share, token_statistics
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from torch import Tensor, nn
 
-from pjepa.pretrain.data import TakeView
+from pjepa.pretrain.takes.views import TakeView
 
 
 class Team:

@@ -18,8 +18,8 @@ from pjepa.patches.backbone import load_backbone
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.encode import encoded_batch
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TrainingTake
 from pjepa.pretrain.loop import pretrain
+from pjepa.pretrain.takes.take import TrainingTake
 from pjepa.probes.base.scoring import LabelledTake
 from pjepa.probes.linear.config import LinearConfig
 from pjepa.probes.linear.probe import fit_converged

@@ -14,8 +14,8 @@ from pjepa.encoder.encoder import ProcedureEncoder  # noqa: E402
 from pjepa.nn import saver  # noqa: E402
 from pjepa.pretrain import feed  # noqa: E402
 from pjepa.pretrain.config import PjepaConfig  # noqa: E402
-from pjepa.pretrain.data import TrainingTake  # noqa: E402
 from pjepa.pretrain.loop import pretrain  # noqa: E402
+from pjepa.pretrain.takes.take import TrainingTake  # noqa: E402
 from pjepa.ui import progress  # noqa: E402
 from pjepa.ui.errors import InputError  # noqa: E402
 

@@ -27,8 +27,8 @@ from pjepa.pooler.fit import (  # noqa: E402
 )
 from pjepa.pooler.run import PoolerTask, train_pooler  # noqa: E402
 from pjepa.pretrain.config import PjepaConfig  # noqa: E402
-from pjepa.pretrain.data import TrainingTake  # noqa: E402
 from pjepa.pretrain.loop import pretrain  # noqa: E402
+from pjepa.pretrain.takes.take import TrainingTake  # noqa: E402
 from pjepa.streams.store import StreamReader  # noqa: E402
 from pjepa.tools.params import Params  # noqa: E402
 from pjepa.tools.paths import CURVE, ENCODER, SNAPSHOTS, STREAM  # noqa: E402

@@ -6,19 +6,11 @@ import torch
 
 from pjepa.core.runs import runs
 from pjepa.nn.prefetch import Prefetch
-from pjepa.pretrain.data import (
-    TokenPacking,
-    epoch_steps,
-    forward_passes,
-    pack,
-    read_training_takes,
-    take_share,
-    token_statistics,
-    view,
-)
-from pjepa.pretrain.exchange import Exchange
+from pjepa.pretrain.data import TokenPacking, epoch_steps, forward_passes, pack, view
 from pjepa.pretrain.feed import KeptTokens, PinnedTokens, SentTokens, feed
 from pjepa.pretrain.setup import new_model
+from pjepa.pretrain.takes.exchange import Exchange
+from pjepa.pretrain.takes.take import read_training_takes, take_share, token_statistics
 from pjepa.pretrain.team import Team
 from pjepa.streams.schema import StreamInfo
 from pjepa.streams.segments import token_offsets

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from pjepa.nn.saver import Saver
 from pjepa.nn.state import save_state
 from pjepa.patches.store import patch_writer
-from pjepa.pretrain.arrow_copy import arrow_copy
+from pjepa.pretrain.takes.arrow_copy import arrow_copy
 from pjepa.streams.schema import StreamInfo
 from pjepa.streams.store import StreamReader, StreamWriter, Take
 from pjepa.tools.cli import app

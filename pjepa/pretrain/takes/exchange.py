@@ -20,7 +20,8 @@ import numpy as np
 import torch
 
 from pjepa.core.runs import runs
-from pjepa.pretrain.data import Piece, TrainingTake, token_statistics
+from pjepa.pretrain.takes.take import TrainingTake, token_statistics
+from pjepa.pretrain.takes.views import Piece
 
 NEAREST = 5  # segments of other takes among which one is drawn
 EXCHANGE = 3  # what a random stream is for, beside those of `data`
