@@ -130,7 +130,8 @@ def feed(
     d_in = takes[0].features.shape[1]
     exchange = None
     if config.exchange:
-        exchange = Exchange(takes, config.exchange, config.seed, config.centres_takes())
+        settings = (config.exchange, config.seed, config.centres_takes())
+        exchange = Exchange(takes, *settings, config.device)
     while epoch < config.epochs:
         steps = epoch_steps(takes, epoch, config, exchange)
         for number, views in enumerate(steps[done:], start=done + 1):

@@ -50,10 +50,11 @@ def trained(config, folder):
 
 
 CASES = [
-    {"input_norm": "none", "attention": "bidirectional", "stream": "device"},
+    {"input_norm": "none", "attention": "bidirectional", "stream": "device", "exchange": 0.5},
     {"input_norm": "standardize", "attention": "block_causal", "segments": "fixed"},
     {"input_norm": "take_center", "attention": "token_causal", "checkpoint_activations": True},
     {"input_norm": "causal_center", "neighbours": (-1, 1), "stream": "file", "max_run": 3},
+    {"input_norm": "causal_center", "exchange": 0.5, "stream": "host"},
     {"input_norm": "causal_center", "segments": "found", "found_tokens": 4, "found_max": 9},
     {"input_norm": "causal_center", "stream": "host", "max_run": 3, "crop_tokens": 15},
 ]

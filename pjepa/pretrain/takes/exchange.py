@@ -25,14 +25,19 @@ from pjepa.pretrain.takes.views import Piece
 
 NEAREST = 5  # segments of other takes among which one is drawn
 EXCHANGE = 3  # what a random stream is for, beside those of `data`
-ROWS = 1024  # segments compared with all others at a time
+ROWS = 256  # segments compared with all others at a time
 
 
 class Exchange:
     """The segments of all training takes, and for each those that may stand in for it."""
 
     def __init__(
-        self, takes: Sequence[TrainingTake], share: float, seed: int, centred: bool
+        self,
+        takes: Sequence[TrainingTake],
+        share: float,
+        seed: int,
+        centred: bool,
+        device: str = "cpu",  # where segments are compared
     ) -> None:
         self.share, self.seed = share, seed
         self.segments = {take.number: _segments(take) for take in takes}
@@ -40,7 +45,7 @@ class Exchange:
         ends = np.cumsum([len(found) for found in self.segments.values()])
         self.first = dict(zip(self.segments, [0, *ends.tolist()], strict=False))
         self.centre = {take.number: _mean(take.features) for take in takes} if centred else None
-        self.nearest = self._nearest(token_statistics(takes)[1])
+        self.nearest = self._nearest(token_statistics(takes)[1], device)
 
     def pieces_of(self, take: TrainingTake, epoch: int) -> tuple[Piece, ...]:
         """Return what an epoch shows in place of a take, a piece for every segment."""
@@ -62,24 +67,24 @@ class Exchange:
         shift = self.centre[borrower.number] - self.centre[piece.take.number]
         return replace(piece, shift=shift.astype(np.float32))
 
-    def _nearest(self, spread: np.ndarray) -> np.ndarray:
+    def _nearest(self, spread: np.ndarray, device: str) -> np.ndarray:
         """Return the nearest segments of other takes for every one [S, k], as places in `pieces`.
 
         k is NEAREST, or what other takes have.
         """
-        means = [_mean(piece.features()) for piece in self.pieces]
-        if self.centre is not None:
-            centres = [self.centre[piece.take.number] for piece in self.pieces]
-            means = [mean - centre for mean, centre in zip(means, centres, strict=True)]
-        points = torch.from_numpy(np.stack(means) / spread).float()  # [S, D]
-        owner = torch.tensor([piece.take.number for piece in self.pieces])
+        means = np.empty((len(self.pieces), len(spread)), np.float32)  # [S, D]
+        for row, piece in zip(means, self.pieces, strict=True):
+            centre = 0.0 if self.centre is None else self.centre[piece.take.number]
+            row[:] = (_mean(piece.features()) - centre) / spread
+        points = torch.from_numpy(means).to(device)
+        owner = torch.tensor([piece.take.number for piece in self.pieces], device=device)
         others = len(owner) - int(torch.unique(owner, return_counts=True)[1].max())
         found = []
         for rows, mine in zip(points.split(ROWS), owner.split(ROWS), strict=True):
             distance = torch.cdist(rows, points)
             distance[mine[:, None] == owner] = torch.inf
             found.append(distance.topk(min(NEAREST, others), largest=False).indices)
-        return torch.cat(found).numpy()
+        return torch.cat(found).cpu().numpy()
 
 
 def _mean(features: np.ndarray) -> np.ndarray:
