@@ -119,10 +119,9 @@ def pack(
 def shifted(features: Tensor, views: Sequence[TakeView]) -> Tensor:
     """Return the packed tokens [N, d_in] of views, every piece with its shift."""
     pieces = [piece for shown in views for piece in shown.pieces]
-    if all(piece.shift is None for piece in pieces):
+    if all(piece.means is None for piece in pieces):
         return features
-    none = np.zeros(features.shape[1], np.float32)
-    shifts = np.stack([none if piece.shift is None else piece.shift for piece in pieces])
+    shifts = np.stack([piece.shift() for piece in pieces])
     sizes = torch.tensor([len(piece) for piece in pieces])
     added = sent(torch.from_numpy(shifts), features.device)  # [pieces, d_in]
     return features + added.repeat_interleave(

@@ -64,8 +64,8 @@ class Exchange:
         piece = self.pieces[place]
         if self.centre is None:
             return piece
-        shift = self.centre[borrower.number] - self.centre[piece.take.number]
-        return replace(piece, shift=shift.astype(np.float32))
+        means = self.centre[piece.take.number], self.centre[borrower.number]
+        return replace(piece, means=means)
 
     def _nearest(self, spread: np.ndarray, device: str) -> np.ndarray:
         """Return the nearest segments of other takes for every one [S, k], as places in `pieces`.

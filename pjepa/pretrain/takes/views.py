@@ -13,12 +13,12 @@ from pjepa.streams.segments import token_offsets
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Tokens [start, stop) of a take, `shift` added where they stand in for those of another."""
+    """Tokens [start, stop) of a take; `means` if they get the mean of another take."""
 
     take: TrainingTake
     start: int
     stop: int
-    shift: np.ndarray | None = None  # [d_in] float32
+    means: tuple[np.ndarray, np.ndarray] | None = None  # [d_in] of their own take and the other
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -26,6 +26,11 @@ class Piece:
     def features(self) -> np.ndarray:
         """Return features [n, d_in] as stored, without the shift."""
         return self.take.features[self.start : self.stop]
+
+    def shift(self) -> np.ndarray:
+        """Return what is added to the features [d_in]."""
+        own, other = self.means or (np.zeros(self.take.features.shape[1]),) * 2
+        return np.asarray(other - own, np.float32)
 
 
 @dataclass(frozen=True, eq=False)
