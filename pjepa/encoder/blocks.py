@@ -11,6 +11,7 @@ from pjepa.encoder.attention import flash
 from pjepa.encoder.attention.fill import Fill
 from pjepa.encoder.attention.plan import Attends, AttentionPlan
 from pjepa.encoder.rope import RopeTable, rotate, rotate_
+from pjepa.nn.dropout import add_dropped
 from pjepa.nn.mlp import Mlp
 
 
@@ -53,16 +54,18 @@ class Block(nn.Module):
         self.attn = Attention(width, heads)
         self.norm2 = nn.LayerNorm(width)
         self.mlp = Mlp(width, int(width * mlp_ratio))
-        self.drop = nn.Dropout(dropout) if dropout else nn.Identity()
+        self.dropout = dropout
 
     def forward(
         self, x: Tensor, table: RopeTable, plan: Attends, fill: Fill | None = None
     ) -> Tensor:
         """Return [M, d] at the plan's rows; x [N, d] may be filled up from [C + 1, d]."""
-        found = self.drop(self.attn(self.norm1(x), table, plan, fill))
+        p = self.dropout if self.training else 0.0
+        found = self.attn(self.norm1(x), table, plan, fill)
         x = x if fill is None else fill.spread(x)
-        x = (x if plan.rows is None else x.index_select(0, plan.rows)) + found
-        return x + self.drop(self.mlp(self.norm2(x)))
+        x = x if plan.rows is None else x.index_select(0, plan.rows)
+        x = add_dropped(x, found, p)
+        return add_dropped(x, self.mlp(self.norm2(x)), p)
 
 
 class Stack(nn.ModuleList):

@@ -29,6 +29,7 @@ from pjepa.encoder.config import EncoderConfig
 from pjepa.encoder.rope import RopeTable, rope_table
 from pjepa.encoder.segments.found import FoundConfig, FoundParameters
 from pjepa.encoder.segments.rule import SegmentRule, take_segments
+from pjepa.nn.dropout import dropped
 from pjepa.streams.segments import attention_segments
 from pjepa.ui.errors import InputError
 
@@ -65,7 +66,6 @@ class ProcedureEncoder(nn.Module):
             for _ in range(config.depth)
         )
         self.norm = nn.LayerNorm(config.width)
-        self.drop = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
 
     def forward(self, x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
         """Return the contextualised tokens [N, d] of the visible tokens x [N, d_in] at `layout`.
@@ -77,7 +77,7 @@ class ProcedureEncoder(nn.Module):
     def contextualised(self, x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
         """Return what `forward` does, of tokens that are normalised."""
         plan = attention_plan(layout, self._block(layout))
-        x = self.drop(self.entered(x))  # [N, d]
+        x = dropped(self.entered(x), self.config.dropout if self.training else 0.0)  # [N, d]
         return self.norm(self.blocks.run(x, self.table(layout), plan, rows))
 
     def table(self, layout: Layout) -> RopeTable:

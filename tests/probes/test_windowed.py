@@ -1,41 +1,17 @@
-"""The hand-written gradients are those of the plain formulas, dropout included."""
+"""The hand-written gradients are those of the plain formulas."""
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pjepa.probes.shared.long_term.lean import add_dropped, keep_mask, shifted_sum
+from pjepa.probes.shared.long_term.lean import shifted_sum
 from pjepa.probes.shared.long_term.sparse_attention import sparse_attention
 from pjepa.probes.shared.long_term.windowed import Band, Pattern, Strides, Windows, visibility
 
 
 def normal(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64).requires_grad_()
-
-
-@pytest.mark.parametrize("p", [0.1, 0.2, 0.5])
-def test_dropped_share_and_scale(p: float) -> None:
-    torch.manual_seed(0)
-    keep = keep_mask((1001, 999), p, torch.device("cpu")).double()
-    assert set(keep.unique().tolist()) == {0.0, 1.0}
-    assert float(keep.mean()) == pytest.approx(1 - p, abs=5 * (p * (1 - p) / 1e6) ** 0.5)
-    rows, columns = keep[:, 1:] - (1 - p), keep[:, :-1] - (1 - p)
-    assert float((rows * columns).mean()) == pytest.approx(0, abs=2e-3)  # neighbours share no bits
-    found = add_dropped(torch.ones(50, 40), torch.full((50, 40), 3.0), p) - 1
-    kept = found[found != 0]
-    torch.testing.assert_close(kept, torch.full_like(kept, 3 / (1 - p)))
-
-
-def test_dropout_gradient() -> None:
-    x, y = normal(2, 7, 3), normal(2, 7, 3)
-
-    def seeded(x: Tensor, y: Tensor) -> Tensor:
-        torch.manual_seed(3)
-        return add_dropped(x, y, 0.4)
-
-    assert torch.autograd.gradcheck(seeded, (x, y))
-    assert torch.equal(add_dropped(x, y, 0.0), x + y)
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 12])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from pjepa.nn.dropout import add_dropped
 from pjepa.nn.mlp import Mlp
 
 EPS = 1e-5
@@ -53,11 +54,12 @@ class SelfBlock(nn.Module):
         self.attn = SelfAttention(width, heads)
         self.norm2 = nn.LayerNorm(width, eps=EPS)
         self.mlp = Mlp(width, int(width * mlp_ratio))
-        self.drop = nn.Dropout(dropout)
+        self.dropout = dropout
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        x = x + self.drop(self.attn(self.norm1(x), mask))
-        return x + self.drop(self.mlp(self.norm2(x)))
+        p = self.dropout if self.training else 0.0
+        x = add_dropped(x, self.attn(self.norm1(x), mask), p)
+        return add_dropped(x, self.mlp(self.norm2(x)), p)
 
 
 class CrossAttention(nn.Module):
@@ -84,11 +86,12 @@ class CrossBlock(nn.Module):
         self.xattn = CrossAttention(width, heads)
         self.norm2 = nn.LayerNorm(width, eps=EPS)
         self.mlp = Mlp(width, int(width * mlp_ratio))
-        self.drop = nn.Dropout(dropout)
+        self.dropout = dropout
 
     def forward(self, query: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
-        y = query + self.drop(self.xattn(query, self.norm1(x), mask))
-        return y + self.drop(self.mlp(self.norm2(y)))
+        p = self.dropout if self.training else 0.0
+        y = add_dropped(query, self.xattn(query, self.norm1(x), mask), p)
+        return add_dropped(y, self.mlp(self.norm2(y)), p)
 
 
 class AttentivePooler(nn.Module):

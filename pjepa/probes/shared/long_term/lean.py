@@ -1,12 +1,11 @@
-"""Dropout and dilated convolution with hand-written gradients: less time, less kept for backward.
+"""Dilated convolution with a hand-written gradient: less time, less kept for backward.
 
 A temporal probe trains on whole takes, so every activation of thousands of frames waits for the
-backward pass. The formulas are the ordinary ones; the tests compare them with plain PyTorch.
+backward pass. The formula is the ordinary one; the tests compare it with plain PyTorch.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,40 +13,6 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
-
-BITS = 16  # random bits per dropped element: p is exact to 2^-17
-
-
-def keep_mask(shape: tuple[int, ...], p: float, device: torch.device) -> Tensor:
-    """Return int8 of `shape`, 1 with probability 1 - p.
-
-    On CPU several times faster than `bernoulli_`.
-    """
-    count = math.prod(shape)
-    words = torch.empty(-(-count * BITS // 64), dtype=torch.int64, device=device)
-    bits = words.random_(-(2**63), None).view(torch.int16)[:count]
-    return (bits >= round(p * 2**BITS) - 2 ** (BITS - 1)).view(torch.int8).view(shape)
-
-
-def add_dropped(x: Tensor, y: Tensor, p: float) -> Tensor:
-    """Return `x + dropout(y, p)`."""
-    return _AddDropped.apply(x, y, p) if p else x + y
-
-
-class _AddDropped(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, p: float) -> Tensor:
-        keep = keep_mask(y.shape, p, y.device)
-        ctx.save_for_backward(keep)
-        ctx.scale = 1 / (1 - p)
-        noise = keep.to(y.dtype)
-        return torch.addcmul(x, y, noise, value=ctx.scale, out=noise)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        (keep,) = ctx.saved_tensors
-        return grad, keep.to(grad.dtype).mul_(grad).mul_(ctx.scale), None
 
 
 def shifted_sum(x: Tensor, weight: Tensor, bias: Tensor, shifts: tuple[int, ...]) -> Tensor:

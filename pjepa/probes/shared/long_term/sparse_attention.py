@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from pjepa.probes.shared.long_term.lean import keep_mask
+from pjepa.nn.dropout import keep_mask
 from pjepa.probes.shared.long_term.windowed import Pattern, Visibility, with_margins
 
 Sources = list[tuple[Tensor, slice]]

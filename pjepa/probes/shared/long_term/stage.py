@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pjepa.nn.dropout import add_dropped
 from pjepa.probes.shared.long_term.config import LTContextConfig
-from pjepa.probes.shared.long_term.lean import add_dropped, shifted_sum
+from pjepa.probes.shared.long_term.lean import shifted_sum
 from pjepa.probes.shared.long_term.sparse_attention import sparse_attention
 from pjepa.probes.shared.long_term.windowed import Visibility
 
