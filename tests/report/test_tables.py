@@ -26,6 +26,7 @@ from pjepa.report.numbers.tables import (
 from pjepa.report.page.markdown import escaped, headline_markdown, markdown_table, report_markdown
 from pjepa.streams.store import StreamReader, read_labels
 from pjepa.tools import paths
+from pjepa.tools.summary import summary_table
 from pjepa.ui.errors import InputError
 from pjepa.ui.terminal import plain_table
 from stages.report import run
@@ -65,12 +66,23 @@ def test_metrics_are_flat_and_rounded(project: Path) -> None:
     values = metrics_json(found, demo)
     cell = json.loads((paths.cell("linear", "raw") / "metrics.json").read_text())
     names = ("acc", "acc_bg", "edit", "f1_10", "f1_25", "f1_50")
-    assert values["linear"]["raw"] == {name: round(cell[name], 2) for name in names}
+    assert values["linear"]["raw"] == {name: round(cell[name], 4) for name in names}
     assert tuple(values["linear"]["raw"]) == names
-    assert values["demo"]["primitive_raw"] == 97.12
+    assert values["demo"]["primitive_raw"] == 97.1235
     assert set(values["demo"]) == {"appearance", "history", "gap_closed", "primitive_raw"}
     numbers = [*values["demo"].values(), *values["linear"]["pjepa"].values()]
     assert all(isinstance(number, float) for number in numbers)
+
+
+def test_summary_and_report_round_alike(project: Path) -> None:
+    """83.851 is 83.9 in both; 83.85, which no binary number is, would print as 83.8."""
+    found = results(("raw", "pjepa"))
+    cells = [replace(c, metrics=dict.fromkeys(c.metrics, 83.851)) for c in found.cells]
+    same = replace(found, cells=cells)
+    _, _, rows = summary_table(metrics_json(same, None), "linear")
+    reported = {row[0].strip("†"): row[1] for row in headline_rows(same, "linear")}
+    assert {row[0].partition(":")[0]: row[1] for row in rows} == reported
+    assert set(reported.values()) == {"83.9"}
 
 
 def test_differences_are_paired_and_agree_with_the_means(project: Path) -> None:
