@@ -108,6 +108,8 @@ def work():
 """,
 }
 
+CASES["demo, dropout"] = CASES["demo pretraining"].replace("epochs=2", "epochs=2, dropout=0.3")
+
 SERVE = """
 import json, sys, time
 import torch
