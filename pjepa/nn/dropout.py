@@ -1,7 +1,6 @@
 """Dropout that is cheap on a CPU.
 
-torch draws one 64-bit number per element there, one after the other, which takes longer than the
-rest of a small block. Here four elements share one.
+torch draws one 64-bit random number per element there; here four elements share one.
 """
 
 from __future__ import annotations

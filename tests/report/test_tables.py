@@ -75,7 +75,7 @@ def test_metrics_are_flat_and_rounded(project: Path) -> None:
 
 
 def test_summary_and_report_round_alike(project: Path) -> None:
-    """83.851 is 83.9 in both; 83.85, which no binary number is, would print as 83.8."""
+    """83.851 is 83.9 in both; stored as 83.85 it would print as 83.8."""
     found = results(("raw", "pjepa"))
     cells = [replace(c, metrics=dict.fromkeys(c.metrics, 83.851)) for c in found.cells]
     same = replace(found, cells=cells)

@@ -11,7 +11,7 @@ from pjepa.report.numbers.marks import marked_name
 from pjepa.report.numbers.proof import Claim, DemoNumbers, proof_claims
 from pjepa.report.numbers.results import Cell, Difference, Results, Streamed
 
-DIGITS = 4  # of the numbers in both files: one more rounding, to print, still comes out right
+DIGITS = 4  # in both files: enough to be rounded once more for print
 TRACKED = ("acc", "acc_bg", "edit", "f1_10", "f1_25", "f1_50")  # the paper's, in metrics.json
 
 
