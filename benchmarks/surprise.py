@@ -7,10 +7,11 @@ one place too soon. AUROC (percent) of finding such segments by
 |---------------|------------------------------------------------------------------------------|
 | `surprise`    | last column of the representation `forecast`                                 |
 | `memoryless`  | how far its own mean token lies from the mean of all: no past at all         |
-| `last step`   | error of a ridge regression from the mean token of the segment before       |
+| `last step`   | error of a ridge regression from the mean token of the segment before        |
 | `bayes`       | - log p(its primitive | true primitives so far), the grammar's own surprise  |
 
-The reference of every row is `memoryless`. Pauses, and the first step of a take, are not scored.
+Errors and distances are those of `pjepa/forecast/distance.py` for every row, and the reference of
+every row is `memoryless`. Pauses, and the first step of a take, are not scored.
 Intervals are 95 %, from a bootstrap over groups.
 """
 
@@ -22,12 +23,14 @@ from typing import Annotated
 
 import numpy as np
 import pandas as pd
+import torch
 import typer
 
 from benchmarks.workers import Row, row, save_rows
 from pjepa.controls.representations import segment_means
 from pjepa.core.runs import runs
 from pjepa.core.tables import read_takes
+from pjepa.forecast.distance import distance, whitening
 from pjepa.metrics.bootstrap import PERCENTILES, group_weights
 from pjepa.streams.segments import attention_segments
 from pjepa.streams.store import StreamReader
@@ -94,14 +97,19 @@ def control_scores(stream: StreamReader, train: Iterable[str]) -> tuple[Scores, 
     x, y = np.concatenate([m[:-1] for m in unit]), np.concatenate([m[1:] for m in unit])
     weight = np.linalg.solve(x.T @ x + RIDGE * np.eye(x.shape[1]), x.T @ y)
 
+    factor = whitening(torch.from_numpy(np.cov(np.concatenate(unit).T, bias=True)))
+
     def units(take: str) -> np.ndarray:
         return np.asarray((take_means(stream, take) - centre) / spread)
 
+    def size(errors: np.ndarray) -> np.ndarray:
+        return distance(torch.from_numpy(errors), factor).numpy()
+
     def last_step(take: str) -> np.ndarray:
         found = units(take)
-        return np.concatenate([[0.0], np.abs(found[1:] - found[:-1] @ weight).mean(axis=1)])
+        return np.concatenate([[0.0], size(found[1:] - found[:-1] @ weight)])
 
-    return lambda take: np.abs(units(take)).mean(axis=1), last_step
+    return lambda take: size(units(take)), last_step
 
 
 def first_tokens(stream: StreamReader, take: str) -> np.ndarray:

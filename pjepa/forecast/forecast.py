@@ -1,10 +1,11 @@
 """Forecast of the next segment and surprise at the current one, from the neighbour heads.
 
     forecast of what follows segment s   h_s = mean_{i in s} H_{+1} z_i        [d_in]
-    surprise at segment s                u_s = smooth_l1(h_{s-1}, m_s)         mean over channels
+    surprise at segment s                u_s = d(m_s - h_{s-1})
 
-m_s is the mean normalised token of segment s, as in `pjepa/pretrain/neighbours.py`. Both are known
-when s has ended, and need nothing that comes later. The first segment has no forecast: u_0 = 0.
+m_s is the mean normalised token of segment s, as in `pjepa/pretrain/neighbours.py`, and d the
+distance of `pjepa/forecast/distance.py`. Both are known when s has ended, and need nothing that
+comes later. The first segment has no forecast: u_0 = 0.
 
     forecaster = Forecaster.from_pretrained("models/pjepa")
     told = forecaster.tell(tokens, segment_lengths)
@@ -21,12 +22,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from pjepa.encoder.attention.layout import layout_of_segments
 from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.encoder.segments.rule import SegmentRule
 from pjepa.encoder.stream import EncoderStream
+from pjepa.forecast.distance import distance, whitening
 from pjepa.forecast.heads import HEADS, NeighbourHeads
 from pjepa.ui.errors import InputError
 
@@ -61,6 +62,7 @@ class Forecaster:
                 "next one: pretrain with it in pjepa.neighbours"
             )
         self.encoder, self.heads = encoder, heads
+        self.factor = whitening(heads.spread)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, device: str = "cpu") -> Forecaster:
@@ -90,16 +92,13 @@ class Forecaster:
 
     def told(self, ends: Sequence[tuple[Tensor, Tensor]], before: Tensor | None) -> Told:
         """Return what (h_s, m_s) of consecutive segments give with the h before them."""
-        width = self.encoder.config.d_in
-        forecast, surprise = [], []
-        for h, m in ends:
-            surprise.append(m.new_zeros(()) if before is None else F.smooth_l1_loss(before, m))
-            forecast.append(h)
-            before = h
-        if not forecast:
-            none = self.encoder.mean.new_zeros(0, width)
+        if not ends:
+            none = self.encoder.mean.new_zeros(0, self.encoder.config.d_in)
             return Told(none, none[:, 0])
-        return Told(torch.stack(forecast), torch.stack(surprise))
+        forecast, means = (torch.stack(part) for part in zip(*ends, strict=True))
+        first = means[:1] if before is None else before[None]  # no forecast, no error
+        expected = torch.cat([first, forecast[:-1]])
+        return Told(forecast, distance(means - expected, self.factor))
 
     def stream(self, segments: SegmentRule | None = None) -> ForecastStream:
         """Return a stream that gives the same for an ongoing take."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -20,12 +21,18 @@ HEADS = "neighbours.safetensors"  # beside the encoder's model.safetensors
 
 
 class NeighbourHeads(nn.Module):
-    """H_k: one linear layer per place k, from a feature [d] to a mean normalised token [d_in]."""
+    """H_k: one linear layer per place k, from a feature [d] to a mean normalised token [d_in].
+
+    `spread` [d_in, d_in] is the covariance of those means over the segments of the training takes.
+    """
+
+    spread: Tensor
 
     def __init__(self, width: int, d_in: int, places: Sequence[int]) -> None:
         super().__init__()
         self.places = tuple(places)  # K
         self.at = nn.ModuleDict({str(k): nn.Linear(width, d_in) for k in self.places})
+        self.register_buffer("spread", torch.eye(d_in))
 
     def forward(self, features: Tensor, k: int) -> Tensor:
         """Return the prediction [n, d_in] from features [n, d] for the segment k places away."""
@@ -34,8 +41,9 @@ class NeighbourHeads(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write the heads beside the encoder of a snapshot."""
+        tensors = {**self.at.state_dict(), "spread": self.spread}
         with atomic_file(folder / HEADS) as partial:
-            save_file({k: v.contiguous().cpu() for k, v in self.at.state_dict().items()}, partial)
+            save_file({k: v.contiguous().cpu() for k, v in tensors.items()}, partial)
 
     @classmethod
     def load(cls, folder: Path, device: str = "cpu") -> NeighbourHeads:
@@ -47,8 +55,12 @@ class NeighbourHeads(nn.Module):
             raise InputError(
                 f"{path}: no neighbour heads ({error}); pretrain with pjepa.neighbours"
             ) from None
+        spread = tensors.pop("spread", None)
+        if spread is None:
+            raise InputError(f"{path}: no `spread`: an older version wrote it; pretrain again")
         places = sorted({int(name.split(".")[0]) for name in tensors})
         d_in, width = tensors[f"{places[0]}.weight"].shape
         heads = cls(width, d_in, places)
         heads.at.load_state_dict(tensors)
+        heads.spread.copy_(spread)
         return heads.to(device).eval()

@@ -25,6 +25,7 @@ from pjepa.pretrain.feed import feed
 from pjepa.pretrain.monitors import collapse_warning, effective_rank, target_std
 from pjepa.pretrain.objective import Batch, Counts, Jepa
 from pjepa.pretrain.setup import (
+    measure_spread,
     measure_statistics,
     new_model,
     optimizer_for,
@@ -167,6 +168,8 @@ def pretrain(
     takes = with_segments(
         takes, lambda t: model.student.segments(t.features, t.segment, t.take_id, t.recording)
     )
+    if model.heads is not None:
+        measure_spread(model, takes)
     trainer = Trainer(model, optimizer_for(model, config), config, team)
     progress, saver = resumed(
         work / "state.pt", work / "snapshots", model, trainer.optimizer, trainer.check

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from pjepa.core.runs import runs
+from pjepa.encoder.attention.layout import layout_of_segments
 from pjepa.encoder.centering import fit_style
 from pjepa.encoder.config import EncoderConfig
 from pjepa.encoder.encoder import ProcedureEncoder
@@ -90,6 +92,27 @@ def measure_statistics(encoder: ProcedureEncoder, takes: Sequence[TrainingTake])
         features = [take.features for take in takes]
         threshold = segment_threshold(features, rule.found.config, rule.found.std, rule.kind)
         encoder.found_threshold.fill_(threshold)
+
+
+@torch.no_grad()
+def measure_spread(model: Jepa, takes: Sequence[TrainingTake]) -> None:
+    """Fill the heads' `spread` from takes that have the segments the encoder uses."""
+    assert model.heads is not None
+    spread = model.heads.spread
+    count, total, square = 0, spread.new_zeros(len(spread)).double(), spread.double() * 0
+    for take in takes:
+        means = _normalised_means(model.student, take).double()  # [S, d_in]
+        count, total, square = count + len(means), total + means.sum(0), square + means.mT @ means
+    mean = total / count
+    spread.copy_(square / count - mean[:, None] * mean)
+
+
+def _normalised_means(encoder: ProcedureEncoder, take: TrainingTake) -> Tensor:
+    """Return the mean normalised token of every segment of a take [S, d_in]."""
+    lengths = runs(take.segment)[1].tolist()
+    x = torch.tensor(take.features).to(encoder.mean.device).float()
+    normal = encoder.normalised(x, layout_of_segments([lengths]).to(x.device))
+    return torch.stack([part.mean(dim=0) for part in torch.split(normal, lengths)])
 
 
 def optimizer_for(model: Jepa, config: PjepaConfig) -> torch.optim.AdamW:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn import functional as F
 
 from pjepa.encoder.attention.layout import layout_of_segments
+from pjepa.forecast.distance import distance, whitening
 from pjepa.forecast.forecast import Forecaster, can_forecast
 from pjepa.forecast.heads import NeighbourHeads
 from pjepa.ui.errors import InputError
@@ -20,7 +20,9 @@ segmentations = st.lists(st.integers(1, 9), min_size=1, max_size=7)
 def forecaster(**changes):
     model = encoder(**changes)
     torch.manual_seed(1)
-    return Forecaster(model, NeighbourHeads(16, 6, (-1, 1)))
+    heads = NeighbourHeads(16, 6, (-1, 1))
+    heads.spread.copy_(torch.cov(torch.randn(6, 20)))
+    return Forecaster(model, heads)
 
 
 @pytest.mark.parametrize("norm", ["none", "causal_center"])
@@ -35,12 +37,23 @@ def test_the_numbers_are_their_equations(norm):
         h = [made.heads(z, 1).mean(dim=0) for z in features]
     torch.testing.assert_close(told.forecast, torch.stack(h), atol=1e-5, rtol=0)
     assert told.surprise[0] == 0
+    spread = made.heads.spread.double()
+    inverse = torch.linalg.inv(spread + 0.3 * spread.trace() / 6 * torch.eye(6))
     for s in range(1, len(lengths)):
-        expected = F.smooth_l1_loss(h[s - 1], normal[s].mean(dim=0))
-        assert float(told.surprise[s]) == pytest.approx(float(expected), abs=1e-5)
+        error = (normal[s].mean(dim=0) - h[s - 1]).double()
+        expected = float(error @ inverse @ error) / 6
+        assert float(told.surprise[s]) == pytest.approx(expected, rel=1e-4)
     columns = told.columns(lengths)
     assert columns.shape == (15, 7)
     assert (columns[5:12] == columns[5]).all()
+
+
+def test_an_error_counts_less_where_segments_differ_much():
+    factor = whitening(torch.diag(torch.tensor([9.0, 1.0])))
+    wide, narrow = distance(torch.eye(2), factor)
+    assert wide < narrow / 3
+    alike = whitening(torch.zeros(2, 2))  # all segments are the same: still a number
+    assert torch.isfinite(distance(torch.eye(2), alike)).all()
 
 
 @settings(max_examples=25, deadline=None)

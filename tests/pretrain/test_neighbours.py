@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from safetensors.torch import save_file
 from torch.nn import functional as F
 
 from pjepa.encoder.attention.layout import layout_of_segments
@@ -11,6 +12,8 @@ from pjepa.encoder.config import EncoderConfig
 from pjepa.forecast.heads import HEADS, NeighbourHeads
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.pretrain.objective import Batch, Counts, Jepa
+from pjepa.pretrain.setup import measure_spread
+from pjepa.pretrain.takes.take import TrainingTake
 from pjepa.ui.errors import InputError
 
 CONFIG = EncoderConfig(
@@ -102,15 +105,38 @@ def test_bf16_is_near_full_precision():
     )
 
 
+def test_spread_is_the_covariance_of_segment_means():
+    model, rng = model_with((1,)), np.random.default_rng(0)
+    takes, means = [], []
+    for number, lengths in enumerate(TAKES):
+        x = rng.normal(2, 1, (sum(lengths), 6)).astype(np.float32)
+        segment = np.repeat(np.arange(len(lengths)), lengths)
+        takes.append(TrainingTake(number, str(number), x, segment))
+        normal = model.student.normalised(torch.from_numpy(x), layout_of_segments([lengths]))
+        means += [part.mean(dim=0) for part in normal.split(lengths)]
+    measure_spread(model, takes)
+    expected = torch.cov(torch.stack(means).T, correction=0)
+    torch.testing.assert_close(model.heads.spread, expected, atol=1e-5, rtol=1e-4)
+
+
 def test_heads_come_back_from_disk(tmp_path):
     heads = NeighbourHeads(8, 6, (2, -1))
+    heads.spread.mul_(3)
     heads.save(tmp_path)
     assert (tmp_path / HEADS).exists()
     again = NeighbourHeads.load(tmp_path)
     assert again.places == (-1, 2)
+    assert torch.equal(again.spread, heads.spread)
     z = torch.randn(3, 8)
     for k in again.places:
         assert torch.equal(heads(z, k), again(z, k))
+
+
+def test_heads_of_an_older_version_are_one_line(tmp_path):
+    old = NeighbourHeads(8, 6, (1,)).at.state_dict()
+    save_file(old, tmp_path / HEADS)
+    with pytest.raises(InputError, match="no `spread`: an older version wrote it; pretrain again"):
+        NeighbourHeads.load(tmp_path)
 
 
 def test_missing_heads_are_one_line(tmp_path):
