@@ -96,6 +96,35 @@ work = cases()[0].ours
 from benchmarks.probes_fact import cases
 work = cases()[0].ours
 """,
+    "probes, short takes": """
+import importlib
+import numpy as np
+from pjepa.probes.base.temporal import Task
+from pjepa.probes.base.training import ProbeTake, ProbeTrainer
+SMALL = {
+    "ltcausal": {"stages": 2, "layers": 5, "width": 64, "window": 16, "stride": 64},
+    "ltcontext": {"stages": 2, "layers": 5, "width": 64, "window": 16, "stride": 64},
+    "fact": {"blocks": "iUU", "tokens": 30, "hidden": 64, "frame_dim": 64, "frame_layers": 6,
+        "update_frame_layers": 6, "action_dim": 64, "action_heads": 4, "action_ffn": 128,
+        "action_layers": 2},
+}
+draw = np.random.default_rng(0)
+def take(name):
+    labels = np.repeat(draw.integers(33, size=19), 12)
+    features = draw.normal(size=(len(labels), 99)).astype(np.float32)
+    return ProbeTake(name, features, np.repeat(np.arange(19), 12), labels)
+takes = [take(str(number)) for number in range(8)]
+def trainer(name):
+    kind = importlib.import_module(f"pjepa.probes.{name}.kind").TRAINED_KIND
+    config = kind.config(**SMALL[name])
+    module = kind.new(config, Task(99, 33, 0), 0).module.train()
+    return ProbeTrainer(module, takes, [], torch.zeros(99), torch.ones(99), config, 0, 0)
+trainers = list(map(trainer, SMALL))
+def work():
+    for one in trainers:
+        for shown in takes:
+            one.step([shown], 0)
+""",
     "reading": """
 import tempfile
 from pathlib import Path

@@ -34,7 +34,11 @@ def test_shifted_sum_is_a_dilated_convolution(length: int, dilation: int, causal
 @pytest.mark.parametrize("pattern", [Windows(4), Band(3), Strides(3)], ids=str)
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("own", ["all", "keys", "queries"])
-def test_attention_gradient_under_dropout(pattern: Pattern, heads: int, own: str) -> None:
+@pytest.mark.parametrize("kept", [0, 2**17])
+def test_attention_gradient_under_dropout(
+    pattern: Pattern, heads: int, own: str, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pjepa.probes.shared.long_term.sparse_attention.KEPT", kept)
     torch.manual_seed(0)
     x, values = normal(2, 7, 4), None if own == "all" else normal(2, 7, 4)
     weight, offset = normal(12, 4), normal(12)
@@ -52,6 +56,23 @@ def test_attention_gradient_under_dropout(pattern: Pattern, heads: int, own: str
 
     inputs = (x, weight, offset) if values is None else (x, weight, offset, values)
     assert torch.autograd.gradcheck(seeded, inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_short_and_long_takes_have_the_same_gradient(
+    dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randn(*shape).requires_grad_() for shape in ((1, 40, 8), (24, 8), (24,))]
+    visible = visibility(Windows(8), torch.ones(1, 40, dtype=torch.bool), None, torch.float32)
+    found = []
+    for kept in (0, 2**17):
+        monkeypatch.setattr("pjepa.probes.shared.long_term.sparse_attention.KEPT", kept)
+        torch.manual_seed(1)
+        x, weight, offset = inputs
+        y = sparse_attention(x, None, weight, offset, visible, 2, dropout)
+        found.append([y, *torch.autograd.grad(y.square().sum(), inputs)])
+    assert all(map(torch.equal, *found))
 
 
 def test_key_windows_are_views() -> None:

@@ -59,7 +59,10 @@ class ProbeTrainer:
     def __post_init__(self) -> None:
         kind = {"adamw": AdamW, "adam": Adam}[self.config.optimizer]
         self.optimizer: torch.optim.Optimizer = kind(
-            self.model.parameters(), lr=self.config.lr, weight_decay=self.config.weight_decay
+            self.model.parameters(),
+            lr=self.config.lr,
+            weight_decay=self.config.weight_decay,
+            fused=True,  # a probe has many small tensors: one call for all of them
         )
 
     def run(self, path: Path | None, tick: Tick) -> Epochs:

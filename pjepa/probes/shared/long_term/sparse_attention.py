@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from pjepa.nn.dropout import keep_mask
 from pjepa.probes.shared.long_term.windowed import Pattern, Visibility, with_margins
 
+KEPT = 2**17  # elements of q, k, v and softmax: 0.5 MB a layer; above that they are made again
 Sources = list[tuple[Tensor, slice]]
 
 
@@ -29,8 +30,9 @@ def sparse_attention(
     offset.
 
     `weight` [3e, d] stacks the maps of queries, keys and values; v comes from `values` [B, T, d] if
-    given, and so does k unless `own_keys`. Only the inputs and the dropout mask are kept; the
-    backward pass repeats projections and softmax: a little time for a third of the memory.
+    given, and so does k unless `own_keys`. Of a long take only the inputs and the dropout mask are
+    kept; the backward pass repeats projections and softmax: a little time for a third of the
+    memory. Of a short one, q, k, v and the softmax are kept too.
     """
     own = 2 if own_keys else 1
     return _SparseAttention.apply(x, values, weight, offset, visible, heads, dropout, own)
@@ -51,28 +53,30 @@ class _SparseAttention(Function):
     ) -> Tensor:
         pattern = visible.pattern
         buffer = _projected(_sources(x, values, weight, own), weight, offset, pattern, heads)
-        q, k, v = _folded(buffer, pattern)
-        soft = _softmax(q, k, visible.bias.expand(len(x), -1, heads, -1, -1))
-        keep = None
-        if dropout:
-            keep = keep_mask(soft.shape, dropout, x.device)
-            soft.mul_(keep).div_(1 - dropout)
-        ctx.save_for_backward(x, values, weight, offset, keep)
+        parts = _attended(buffer, visible, heads)
+        v, soft = parts[2:]
+        small = sum(part.numel() for part in parts) <= KEPT
+        keep = keep_mask(soft.shape, dropout, x.device) if dropout else None
+        ctx.save_for_backward(x, values, weight, offset, keep, *(parts if small else ()))
+        if keep is not None:
+            soft = (soft * keep if small else soft.mul_(keep)).div_(1 - dropout)
         ctx.visible, ctx.heads, ctx.dropout, ctx.own = visible, heads, dropout, own
         found = buffer.new_empty(*buffer.shape[:2], *buffer.shape[3:])  # [B, P, heads, d_h]
         target = pattern.queries(found)
         target.copy_(torch.bmm(soft, v).view(target.shape))
+        ctx.shape = buffer.shape
         return _inside(found, pattern, x.shape[1]).flatten(2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, values, weight, offset, keep = ctx.saved_tensors
+        x, values, weight, offset, keep, *parts = ctx.saved_tensors
         pattern, heads = ctx.visible.pattern, ctx.heads
         sources = _sources(x, values, weight, ctx.own)
-        buffer = _projected(sources, weight, offset, pattern, heads)
-        q, k, v = _folded(buffer, pattern)
-        soft = _softmax(q, k, ctx.visible.bias.expand(len(x), -1, heads, -1, -1))
+        if not parts:
+            buffer = _projected(sources, weight, offset, pattern, heads)
+            parts = _attended(buffer, ctx.visible, heads)
+        q, k, v, soft = parts
         used = soft
         if keep is not None:
             used = keep.to(soft.dtype).mul_(soft).div_(1 - ctx.dropout)
@@ -82,7 +86,7 @@ class _SparseAttention(Function):
         flow = torch.bmm(grad, v.mT).mul_(used)  # [N, Q, K], softmax times its gradient
         flow = flow.addcmul_(soft, flow.sum(-1, keepdim=True), value=-1)
         flow = flow.mul_(q.shape[-1] ** -0.5)  # gradient of the scores before scaling
-        buffer = torch.zeros_like(buffer)
+        buffer = weight.new_zeros(ctx.shape)
         _add((pattern.queries(buffer[:, :, 0]),), torch.bmm(flow, k))
         _add(pattern.key_parts(buffer[:, :, 1]), torch.bmm(flow.mT, q))
         _add(pattern.key_parts(buffer[:, :, 2]), grad_v)
@@ -126,19 +130,17 @@ def _sources(x: Tensor, values: Tensor | None, weight: Tensor, own: int) -> Sour
     return [(x, slice(0, cut)), (values, slice(cut, rows))]
 
 
-def _folded(buffer: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor, Tensor]:
-    """Return q [N, Q, d_h] and k, v [N, K, d_h] of a buffer; views for one take and one head."""
-    q, k, v = buffer.unbind(2)
-    return (
-        pattern.queries(q).flatten(0, 2),
-        pattern.keys(k).flatten(0, 2),
-        pattern.keys(v).flatten(0, 2),
-    )
+def _attended(buffer: Tensor, visible: Visibility, heads: int) -> list[Tensor]:
+    """Return q [N, Q, d_h], k and v [N, K, d_h] of a buffer, and the softmax [N, Q, K].
 
-
-def _softmax(q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
-    scores = torch.baddbmm(bias.flatten(0, 2), q, k.mT, alpha=q.shape[-1] ** -0.5)
-    return torch.softmax(scores, -1, out=scores)
+    q, k, v are views for one take and one head.
+    """
+    pattern = visible.pattern
+    first, *others = buffer.unbind(2)
+    q, k, v = (x.flatten(0, 2) for x in (pattern.queries(first), *map(pattern.keys, others)))
+    bias = visible.bias.expand(len(buffer), -1, heads, -1, -1).flatten(0, 2)
+    scores = torch.baddbmm(bias, q, k.mT, alpha=q.shape[-1] ** -0.5)
+    return [q, k, v, torch.softmax(scores, -1, out=scores)]
 
 
 def _inside(x: Tensor, pattern: Pattern, length: int) -> Tensor:
