@@ -172,6 +172,17 @@ def test_verify_accepts_small_changes_and_refuses_large_ones(project: Path) -> N
     assert "missing" in added.output
 
 
+def test_verify_allows_what_another_cpu_makes_of_the_trained_encoder(project: Path) -> None:
+    """Numbers of the demo on two CPU models: training amplifies rounding, controls hardly move."""
+    first = {"demo": {"gap_closed": 70.97}, "linear": {"pjepa": {"acc": 80.63, "f1_50": 68.24}}}
+    other = {"demo": {"gap_closed": 75.54}, "linear": {"pjepa": {"acc": 82.98, "f1_50": 71.84}}}
+    worse = {"demo": {"gap_closed": 60.0}, "linear": {"pjepa": {"acc": 74.0, "f1_50": 62.0}}}
+    assert all(change.within for change in metric_changes(first, other, 2.0))
+    assert not any(change.within for change in metric_changes(first, worse, 2.0))
+    moved = [{"linear": {"history": {"acc": acc}}} for acc in (68.67, 71.0)]
+    assert not metric_changes(*moved, 2.0)[0].within
+
+
 def test_verify_needs_a_committed_file(project: Path) -> None:
     commit_all()
     write_metrics(50.0)
