@@ -1,10 +1,11 @@
 """This tree beside another commit: `python -m benchmarks.beside COMMIT [--rounds 3] [--only NAME]`.
 
 The other commit is checked out in a temporary folder. Each case runs in one process per tree, one
-thread, both alternately; a round is the least CPU time of `REPEATS` calls of either. A ratio is
-the other's time over ours, so above 1 this tree is faster; printed are that of the least times of
-all rounds, which other work on the machine disturbs least, and over the rounds its median, least
-and most. Cases are built from what `benchmarks/` has had for long, so that old commits run.
+thread, both alternately; a round is the least CPU time of `REPEATS` calls of either. `demo, two
+cores` is the time on the clock and needs them idle. A ratio is the other's time over ours, so
+above 1 this tree is faster; printed are that of the least times of all rounds, which other work on
+the machine disturbs least, and over the rounds its median, least and most. Cases are built from
+what `benchmarks/` has had for long, so that old commits run.
 """
 
 from __future__ import annotations
@@ -20,15 +21,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
+from pjepa.ui.device import bf16_trial
+
 ROOT = Path(__file__).resolve().parents[1]
 REPEATS = 2
+BF16 = "bf16 step over fp32"
 
-# Each defines `work`. The demo's pretraining is its model and batches on noise, without terms that
+# Each defines `work`. `BF16` takes ours in bf16 and that of commits which did not
+# measure bf16 in fp32. The demo's pretraining is its model and batches on noise, without terms that
 # are not in the paper; two epochs of 40 takes.
 CASES = {
     "training step": """
 from benchmarks.train_step import case
 work = case("ours")
+""",
+    BF16: """
+from benchmarks import train_step as t
+work = t.case("ours bf16" if hasattr(t, "inputs") else "ours")
 """,
     "demo pretraining": """
 import tempfile
@@ -134,11 +143,19 @@ def work():
 
 NEEDS = {"probes, short takes": "pjepa/probes/base/training.py"}  # older commits lack it
 CASES["demo, dropout"] = CASES["demo pretraining"].replace("epochs=2", "epochs=2, dropout=0.3")
+CASES["demo, two cores"] = (
+    CASES["demo pretraining"]
+    + """
+config = config.model_copy(update={"workers": 2})
+clock = time.perf_counter
+"""
+)
 
 SERVE = """
 import json, sys, time
 import torch
 torch.set_num_threads(1)
+clock = time.process_time
 exec(sys.argv[1])
 work()
 said = sys.stdout
@@ -147,9 +164,9 @@ print("ready", file=said, flush=True)
 for line in sys.stdin:
     found = []
     for _ in range(int(line)):
-        started = time.process_time()
+        started = clock()
         work()
-        found.append(time.process_time() - started)
+        found.append(clock() - started)
     print(json.dumps(min(found)), file=said, flush=True)
 """
 
@@ -196,6 +213,13 @@ def checked_out(commit: str) -> Iterator[Path]:
         yield Path(name)
 
 
+def why_not(name: str, other: Path, commit: str) -> str:
+    """Return why a case cannot be measured, if so."""
+    if not (other / NEEDS.get(name, "")).exists():
+        return f"not in {commit}"
+    return "not on this CPU" if name == BF16 and bf16_trial() else ""
+
+
 def measured(other: Path, code: str, rounds: int) -> dict[str, list[float]]:
     """Return the seconds of the other tree and of ours in every round, and their ratios."""
     theirs, ours = Side(other, code), Side(ROOT, code)
@@ -217,8 +241,8 @@ def main() -> None:
     print(f"{'case':20}{'ours, s':>10}{'of least':>10}{'median':>8}  range, {options.commit}/ours")
     with checked_out(options.commit) as other:
         for name in options.only or CASES:
-            if not (other / NEEDS.get(name, "")).exists():
-                print(f"{name:20}  not in {options.commit}")
+            if missing := why_not(name, other, options.commit):
+                print(f"{name:20}  {missing}")
                 continue
             case = found[name] = measured(other, CASES[name], options.rounds)
             ours, times = min(case["seconds"]), case["ratios"]
