@@ -27,9 +27,9 @@ ROOT = Path(__file__).resolve().parents[1]
 REPEATS = 2
 BF16 = "bf16 step over fp32"
 
-# Each defines `work`. `BF16` takes ours in bf16 and that of commits which did not
-# measure bf16 in fp32. The demo's pretraining is its model and batches on noise, without terms that
-# are not in the paper; two epochs of 40 takes.
+# Each defines `work`. `BF16` runs our step in bf16, and in fp32 that of a commit from before
+# `train_step` had a case in bf16. The demo's pretraining is its model and batches on noise, without
+# terms that are not in the paper; two epochs of 40 takes.
 CASES = {
     "training step": """
 from benchmarks.train_step import case
