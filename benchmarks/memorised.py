@@ -43,9 +43,11 @@ def explained(
         normal = encoder.normalised(torch.as_tensor(take.features), layout)  # [T, d_in]
         pairs = pairs_of(heads.places, torch.arange(len(features)), layout)
         means = segment_means(normal, pairs)
-        for k, token, segment in zip(heads.places, pairs.tokens, pairs.segments, strict=True):
-            error[k] += float((heads(features[token], k) - means[segment]).square().sum())
-            variance[k] += float(means[segment].square().sum())
+        told, true = heads.everywhere(features).flatten(0, 1)[pairs.places], means[pairs.segments]
+        for number, k in enumerate(heads.places):
+            at = pairs.places % len(heads.places) == number
+            error[k] += float((told[at] - true[at]).square().sum())
+            variance[k] += float(true[at].square().sum())
     return {k: 100 * (1 - error[k] / variance[k]) for k in heads.places}
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from pjepa.core.files import atomic_file
 from pjepa.ui.errors import InputError
@@ -38,6 +40,13 @@ class NeighbourHeads(nn.Module):
         """Return the prediction [n, d_in] from features [n, d] for the segment k places away."""
         told: Tensor = self.at[str(k)](features)
         return told.float()
+
+    def everywhere(self, features: Tensor) -> Tensor:
+        """Return the predictions [n, K, d_in] for all places, in one matrix product."""
+        layers = [cast(nn.Linear, self.at[str(k)]) for k in self.places]
+        weight = torch.cat([layer.weight for layer in layers])  # [K d_in, d]
+        bias = torch.cat([layer.bias for layer in layers])
+        return linear(features, weight, bias).float().unflatten(1, (len(layers), -1))
 
     def save(self, folder: Path) -> None:
         """Write the heads beside the encoder of a snapshot."""

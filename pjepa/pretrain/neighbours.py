@@ -37,26 +37,26 @@ class Pairs:
 
     own: Tensor  # [N] every token's segment, counted over the whole batch
     sizes: Tensor  # [S] tokens of every segment
-    tokens: tuple[Tensor, ...]  # for every k of K: context tokens i [n], counted in C,
-    segments: tuple[Tensor, ...]  # and the segments c(i) + k [n]
+    places: Tensor  # [A] where the pair (i, k) stands among all [C, K], flattened,
+    segments: Tensor  # [A] and its segment c(i) + k
 
     def __len__(self) -> int:
-        return sum(map(len, self.tokens))
+        return len(self.places)
 
     def to(self, device: torch.device | str) -> Pairs:
         """Return the same pairs on another device."""
-        own, sizes = sent(self.own, device), sent(self.sizes, device)
-        parts = (tuple(sent(x, device) for x in part) for part in (self.tokens, self.segments))
-        return Pairs(own, sizes, *parts)
+        parts = (self.own, self.sizes, self.places, self.segments)
+        return Pairs(*(sent(part, device) for part in parts))
 
 
 def pairs_of(places: Sequence[int], visible: Tensor, layout: Layout) -> Pairs:
     """Return the pairs of the context tokens at `visible` [C]."""
     own, span = packed_segments(layout)
-    at, reach = own[visible], span[visible]
-    tokens = tuple(_exists(at, reach, k).nonzero()[:, 0] for k in places)
-    segments = tuple(at[there] + k for k, there in zip(places, tokens, strict=True))
-    return Pairs(own, torch.bincount(own), tokens, segments)
+    wanted = own[visible, None] + torch.tensor(places, device=own.device)  # [C, K]
+    first, end = span[visible].unbind(1)
+    exists = (wanted >= first[:, None]) & (wanted < end[:, None])
+    there = exists.flatten().nonzero()[:, 0]
+    return Pairs(own, torch.bincount(own), there, wanted.flatten()[there])
 
 
 def neighbour_error(heads: NeighbourHeads, context: Tensor, pairs: Pairs, x: Tensor) -> Tensor:
@@ -64,13 +64,9 @@ def neighbour_error(heads: NeighbourHeads, context: Tensor, pairs: Pairs, x: Ten
 
     x [N, d_in] are the normalised tokens of the whole batch.
     """
-    means = segment_means(x, pairs)
-    total = x.new_zeros(())
-    for k, there, segment in zip(heads.places, pairs.tokens, pairs.segments, strict=True):
-        told = heads(context[there], k)  # [n, d_in]
-        error = F.smooth_l1_loss(told, means[segment], reduction="none")
-        total = total + error.mean(dim=1).sum()
-    return total
+    told = heads.everywhere(context).flatten(0, 1).index_select(0, pairs.places)  # [A, d_in]
+    means = segment_means(x, pairs).index_select(0, pairs.segments)
+    return F.smooth_l1_loss(told, means, reduction="sum") / x.shape[1]
 
 
 def packed_segments(layout: Layout) -> tuple[Tensor, Tensor]:
@@ -90,7 +86,3 @@ def segment_means(x: Tensor, pairs: Pairs) -> Tensor:
     sums = x.new_zeros(len(pairs.sizes), x.shape[1]).index_add_(0, pairs.own, x)
     return sums / pairs.sizes[:, None]
 
-
-def _exists(own: Tensor, span: Tensor, k: int) -> Tensor:
-    """Return whether the take has a segment k places from a token's own, bool [N]."""
-    return (own + k >= span[:, 0]) & (own + k < span[:, 1])

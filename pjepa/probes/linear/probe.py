@@ -169,15 +169,17 @@ def calibrated_loss(probe: LinearProbe, takes: Sequence[LabelledTake]) -> float:
     for take in takes:
         labels = torch.from_numpy(take.labels.astype(np.int64)).to(probe.bias.device)
         learned = (labels >= 0) & probe.bias[labels.clamp(min=0)].isfinite()
-        parts.append((probe.logits(take.features)[learned], labels[learned]))
+        parts.append((probe.logits(take.features)[learned].T, labels[learned]))
+    if not sum(len(labels) for _, labels in parts):
+        return 0.0
+    logits, label = (torch.cat(list(part), dim=-1) for part in zip(*parts, strict=True))  # [C, N]
+    token = torch.arange(len(label), device=label.device)
 
-    def total(log_scale: float) -> float:
-        scale = float(np.exp(log_scale))
-        return sum(float(cross_entropy(scale * x, y, reduction="sum")) for x, y in parts)
+    def mean_loss(log_scale: float) -> float:
+        logp = torch.log_softmax(float(np.exp(log_scale)) * logits, 0)
+        return -float(logp[label, token].mean(dtype=torch.float64))
 
-    known = sum(len(labels) for _, labels in parts)
-    found = minimize_scalar(total, bounds=LOG_SCALES, method="bounded")
-    return float(found.fun) / max(known, 1)
+    return float(minimize_scalar(mean_loss, bounds=LOG_SCALES, method="bounded").fun)
 
 
 def _known_tokens(takes: Sequence[LabelledTake], device: str) -> tuple[Tensor, Tensor]:
