@@ -42,10 +42,10 @@ def explained(
         features = encoder.encode(take.features, lengths)  # [T, d]
         normal = encoder.normalised(torch.as_tensor(take.features), layout)  # [T, d_in]
         pairs = pairs_of(heads.places, torch.arange(len(features)), layout)
-        means = segment_means(normal, pairs)
-        told, true = heads.everywhere(features).flatten(0, 1)[pairs.places], means[pairs.segments]
+        means = segment_means(normal, pairs.own, pairs.sizes)
+        told, true = heads.everywhere(features).flatten(0, 1)[pairs.answers], means[pairs.segments]
         for number, k in enumerate(heads.places):
-            at = pairs.places % len(heads.places) == number
+            at = pairs.answers % len(heads.places) == number
             error[k] += float((told[at] - true[at]).square().sum())
             variance[k] += float(true[at].square().sum())
     return {k: 100 * (1 - error[k] / variance[k]) for k in heads.places}

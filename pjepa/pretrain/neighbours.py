@@ -37,15 +37,15 @@ class Pairs:
 
     own: Tensor  # [N] every token's segment, counted over the whole batch
     sizes: Tensor  # [S] tokens of every segment
-    places: Tensor  # [A] where the pair (i, k) stands among all [C, K], flattened,
-    segments: Tensor  # [A] and its segment c(i) + k
+    answers: Tensor  # [A] the place of (i, k) among the heads' answers [C, K], flattened,
+    segments: Tensor  # [A] and the segment c(i) + k that it is about
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.answers)
 
     def to(self, device: torch.device | str) -> Pairs:
         """Return the same pairs on another device."""
-        parts = (self.own, self.sizes, self.places, self.segments)
+        parts = (self.own, self.sizes, self.answers, self.segments)
         return Pairs(*(sent(part, device) for part in parts))
 
 
@@ -64,8 +64,8 @@ def neighbour_error(heads: NeighbourHeads, context: Tensor, pairs: Pairs, x: Ten
 
     x [N, d_in] are the normalised tokens of the whole batch.
     """
-    told = heads.everywhere(context).flatten(0, 1).index_select(0, pairs.places)  # [A, d_in]
-    means = segment_means(x, pairs).index_select(0, pairs.segments)
+    told = heads.everywhere(context).flatten(0, 1).index_select(0, pairs.answers)  # [A, d_in]
+    means = segment_means(x, pairs.own, pairs.sizes).index_select(0, pairs.segments)
     return F.smooth_l1_loss(told, means, reduction="sum") / x.shape[1]
 
 
@@ -81,8 +81,10 @@ def packed_segments(layout: Layout) -> tuple[Tensor, Tensor]:
     return span[:, 0] + layout.segment, span
 
 
-def segment_means(x: Tensor, pairs: Pairs) -> Tensor:
-    """Return m_s [S, D]: the mean of the tokens x [N, D] of every packed segment."""
-    sums = x.new_zeros(len(pairs.sizes), x.shape[1]).index_add_(0, pairs.own, x)
-    return sums / pairs.sizes[:, None]
+def segment_means(x: Tensor, own: Tensor, sizes: Tensor) -> Tensor:
+    """Return m_s [S, D]: the mean of the tokens x [N, D] of every packed segment.
 
+    `own` [N] is every token's segment, `sizes` [S] how many tokens each has.
+    """
+    sums = x.new_zeros(len(sizes), x.shape[1]).index_add_(0, own, x)
+    return sums / sizes[:, None]

@@ -16,6 +16,7 @@ from pjepa.encoder.release import init_encoder
 from pjepa.encoder.segments.rule import segment_threshold
 from pjepa.nn.optimizers import AdamW
 from pjepa.pretrain.config import PjepaConfig
+from pjepa.pretrain.neighbours import segment_means
 from pjepa.pretrain.objective import Jepa
 from pjepa.pretrain.takes.take import TrainingTake, take_share, token_statistics
 from pjepa.ui.errors import InputError
@@ -111,8 +112,9 @@ def _normalised_means(encoder: ProcedureEncoder, take: TrainingTake) -> Tensor:
     """Return the mean normalised token of every segment of a take [S, d_in]."""
     lengths = runs(take.segment)[1].tolist()
     x = torch.tensor(take.features).to(encoder.mean.device).float()
-    normal = encoder.normalised(x, layout_of_segments([lengths]).to(x.device))
-    return torch.stack([part.mean(dim=0) for part in torch.split(normal, lengths)])
+    layout = layout_of_segments([lengths]).to(x.device)
+    sizes = torch.tensor(lengths, device=x.device)
+    return segment_means(encoder.normalised(x, layout), layout.segment, sizes)
 
 
 def optimizer_for(model: Jepa, config: PjepaConfig) -> torch.optim.AdamW:
