@@ -1,7 +1,8 @@
 """Content hashes of files that are reused: that a file exists does not mean it is intact.
 
-`<name>.sha256` beside a file holds the hashes it may have: of the file, and of the one before it,
-because the two names cannot be replaced in one step. A damaged file is put aside, never used.
+`<name>.sha256` beside a file holds the hashes it may have: of the file and of the two before it.
+One may be kept beside it, one may have been damaged, and hash and file cannot be replaced in one
+step. A damaged file is put aside, never used.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ def sealed_file(path: Path, keep_before: bool = False) -> Iterator[Path]:
 
 
 def seal(path: Path, digest: str) -> None:
-    """Write the hash that `path` has or is about to have; the previous one stays valid."""
+    """Write the hash that `path` has or is about to have; the previous two stay valid."""
     with atomic_file(seal_of(path)) as partial:
-        partial.write_text("\n".join([digest, *_sealed(path)[:1]]) + "\n")
+        partial.write_text("\n".join([digest, *_sealed(path)[:2]]) + "\n")
 
 
 def _sealed(path: Path) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pjepa.core.digests import damaged_files, put_aside
+from pjepa.core.digests import damaged_files, put_aside, remove_sealed
 from pjepa.core.disk import remove_partials
 from pjepa.core.machine import device_kind
 from pjepa.core.tables import BoundaryTimes, VideoRow
@@ -97,6 +97,7 @@ def extract(
         failed = encode_missing(list(missing.values()), config, facts, execute)
         for file in damaged.result():
             put_aside(file, "is damaged, it is not what was encoded; encoding it again")
+            remove_sealed(owners[file].target)  # of a note too: they are made together
     again = {owners[file].target: owners[file] for file in damaged.result()}
     missing |= again
     failed |= encode_missing(list(again.values()), config, facts, execute)

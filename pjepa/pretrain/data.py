@@ -21,6 +21,7 @@ from pjepa.pretrain.objective import Batch
 from pjepa.pretrain.takes.exchange import Exchange
 from pjepa.pretrain.takes.take import TrainingTake
 from pjepa.pretrain.takes.views import TakeView, exchanged, whole
+from pjepa.ui.errors import InputError
 from pjepa.ui.transfer import sent
 
 ORDER, MASK, WINDOW = 0, 1, 2  # what a random stream is for
@@ -58,6 +59,11 @@ def epoch_steps(
     order = np.random.default_rng([config.seed, ORDER, epoch]).permutation(len(takes))
     views = [view(takes[place], epoch, config, exchange) for place in order]
     passes = forward_passes([v for v in views if len(v) >= 2], config)
+    if not passes:
+        raise InputError(
+            "pretrain: no take shows two tokens, so nothing can be hidden; raise pjepa.max_run and "
+            "pjepa.max_segments, or use longer takes"
+        )
     grouped = [
         passes[first : first + config.accumulate]
         for first in range(0, len(passes), config.accumulate)

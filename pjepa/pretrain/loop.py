@@ -22,7 +22,7 @@ from pjepa.nn.schedule import learning_rate
 from pjepa.pretrain.checkpoint import Progress, resumed
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.pretrain.feed import feed
-from pjepa.pretrain.monitors import collapse_warning, effective_rank, target_std
+from pjepa.pretrain.monitors import FEWEST, collapse_warning, effective_rank, target_std
 from pjepa.pretrain.objective import Batch, Counts, Jepa
 from pjepa.pretrain.setup import (
     measure_spread,
@@ -258,7 +258,7 @@ def _epoch_entry(trainer: Trainer, targets: Tensor, progress: Progress) -> dict[
     """Return the log entry of a finished epoch; warn once when the targets collapse."""
     trainer.check()
     std, rank = target_std(targets), effective_rank(targets[:RANK_SAMPLE])
-    warning = collapse_warning(std, rank)
+    warning = collapse_warning(std, rank) if len(targets) >= FEWEST else None
     warned = any(collapse_warning(h["target_std"], h["effective_rank"]) for h in progress.history)
     if warning and not warned and trainer.team.lead:
         say(f"pretrain: epoch {progress.epoch + 1}: {warning}")

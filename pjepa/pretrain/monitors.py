@@ -7,11 +7,12 @@ from torch import Tensor
 
 LOW_STD = 0.05  # of a final LayerNorm whose channels have unit spread
 LOW_RANK = 2.0
+FEWEST = 32  # tokens that tell a collapse from chance
 
 
 def target_std(targets: Tensor) -> float:
     """Return the spread of targets over tokens, mean over channels; 0: all tokens alike."""
-    return float(targets.float().std(dim=0).mean())
+    return 0.0 if len(targets) < 2 else float(targets.float().std(dim=0).mean())
 
 
 def effective_rank(targets: Tensor) -> float:

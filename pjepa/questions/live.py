@@ -120,7 +120,8 @@ class OutlookStream:
         self.count = int(count)
         self.waiting, self.step_rows = (state[part].numpy() for part in ("waiting", "step"))
         if self.forecast is not None:
-            held, device = self.forecast, self.forecast.features.device
+            held = self.forecast
+            device = held.encoded.encoder.mean.device
             held.segment, held.count = (int(n) for n in state["segment"].tolist())
             held.before = state["before"].to(device) if "before" in state else None
             if "features" in state:

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pjepa.core.files import atomic_file, atomic_path
+from pjepa.core.runs import runs
 from pjepa.core.tables import readable_table
 from pjepa.streams.pages import is_plain, plain_values
 from pjepa.streams.schema import LABELS, StreamInfo, stream_schema
@@ -42,6 +43,12 @@ class Take:
     segment: np.ndarray  # [T] int32
     offset: np.ndarray  # [T] int32
     recording: np.ndarray | None = None  # [T] grows where time stamps jump; None: they do not
+
+    @property
+    def segment_lengths(self) -> list[int]:
+        """Return the number of tokens of every annotated segment, in order; gaps are segments."""
+        lengths: list[int] = runs(self.segment)[1].tolist()
+        return lengths
 
     def with_features(self, features: np.ndarray) -> Take:
         """Return the same tokens, represented differently."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pjepa.core.files import read_torch
+from pjepa.core.tables import Classes
 from pjepa.probes.base.temporal import Task, TrainedProbe
 from pjepa.probes.foreground.config import ForegroundConfig
 from pjepa.probes.foreground.kind import TRAINED_KIND
@@ -40,6 +41,13 @@ def released_head(path: Path, background: int = 0) -> LinearProbe | TrainedProbe
             return LinearProbe(weight, bias, torch.zeros(width), torch.ones(width), details)
     known = ", ".join(f"{name}.weight" for name in (*AFFINE, "foreground_fc"))
     raise InputError(f"{path}: not a released head: has none of {known}")
+
+
+def head_classes(probe: LinearProbe | TrainedProbe) -> Classes:
+    """Return the class names that the release gives; numbers where it names none."""
+    task = probe.task if isinstance(probe, TrainedProbe) else Task(*probe.weight.shape[::-1])
+    names = probe.details.get("phase_class_names") or [f"class {n}" for n in range(task.classes)]
+    return Classes(tuple(map(str, names)), task.background)
 
 
 def _foreground(

@@ -52,6 +52,20 @@ def test_the_state_before_is_used_when_the_last_one_is_damaged(
     assert (tmp_path / "state.pt.damaged").exists()
 
 
+def test_the_state_before_stays_good_after_damage(tmp_path: Path) -> None:
+    path = tmp_path / "state.pt"
+    write(path, "one", keep_before=True)
+    write(path, "two", keep_before=True)
+    flip(path)
+    newest_intact(path)  # puts it aside
+    write(path, "three", keep_before=True)
+    assert intact(tmp_path / "state.pt.before")
+    flip(path)
+    found = newest_intact(path)
+    assert found is not None
+    assert found.read_text() == "one"
+
+
 def test_a_kill_between_hash_and_rename_leaves_a_good_file(tmp_path: Path) -> None:
     path = tmp_path / "state.pt"
     write(path, "one")

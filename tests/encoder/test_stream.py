@@ -173,6 +173,21 @@ def test_a_restart_gives_the_same_bits(tmp_path_factory, length, attention, kind
     assert torch.equal(stream.finish(), other.finish())
 
 
+@pytest.mark.parametrize(
+    ("attention", "segments", "horizon"),
+    [("clip_causal", "annotated", None), ("block_causal", "fixed", 0)],
+)
+def test_a_restart_with_nothing_in_the_cache(tmp_path, attention, segments, horizon):
+    model = encoder(attention, segments=segments)
+    stream = model.stream(horizon=horizon)
+    stream.push(tokens_of(8, 0), ends=False)
+    stream.peek()  # makes a buffer, and takes back what it held
+    assert len(stream.past[0]) == 0
+    stream.save(tmp_path)
+    other = EncoderStream.load(model, tmp_path)
+    assert torch.equal(stream.push(tokens_of(5, 1)), other.push(tokens_of(5, 1)))
+
+
 def test_another_encoder_is_refused_the_state(tmp_path):
     model = encoder()
     stream = model.stream()

@@ -21,8 +21,11 @@ from pjepa.patches.extract import extract
 from pjepa.patches.preprocess import preprocess
 from pjepa.patches.store import note_cuts, notes_of, read_patches
 from pjepa.ui.errors import InputError
+from pjepa.video.files import measured_videos
 from pjepa.video.reader import open_video
 from tests.core.flip import flip
+from tests.video.corpus import Film
+from tests.video.corpus import write_film as write_corpus_film
 from tests.video.films import BAD, FPS, write_bad, write_film
 
 CONFIG = PatchesConfig(
@@ -291,3 +294,18 @@ def test_a_damaged_note_beside_a_file_of_the_store_is_damage_too(
     flip(notes_of(target)[0], 1)
     again = extract(rows, LIMITS, CONFIG, tmp_path, inline)
     assert (again.encoded, again.cuts) == (1, {})  # as its video says
+
+
+def test_a_note_is_made_again_with_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stamps = tuple(k + (500 if k >= 40 else 0) for k in range(72))  # a pause of 20 s
+    path = write_corpus_film(Film("pause.mp4", "libx264", stamps=stamps), tmp_path / "videos")
+    monkeypatch.setenv(DATA_ROOT, str(path.parent))
+    seconds = measured_videos({"t": path}, 1)["t"].duration_s
+    pause = [VideoRow("take0", path.name, FPS, seconds, root="data")]
+    first = extract(pause, {}, CONFIG, tmp_path / "store", inline)
+    assert len(first.cuts["take0"]) == 1
+    flip(notes_of(first.files["take0"])[0], 1)
+    again = extract(pause, {}, CONFIG, tmp_path / "store", inline)
+    assert (again.encoded, again.cuts) == (1, first.cuts)

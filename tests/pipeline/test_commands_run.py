@@ -122,7 +122,7 @@ def test_documented_python_runs(
     monkeypatch.chdir(finished)
     stream = read_stream("data/tokens/stream.parquet")
     take = stream.read(stream.takes[0])
-    lengths = np.bincount(take.segment)
+    lengths = take.segment_lengths
     parts = np.split(take.features, np.cumsum(lengths)[:-1])
     exec(text, {"tokens": take.features, "segment_lengths": lengths, "segments": parts})
 

@@ -76,6 +76,11 @@ def test_a_step_accumulates_passes(takes, config):
     assert [(len(batches), last) for batches, last in fed] == [(2, True), (4, False), (2, True)]
 
 
+def test_takes_that_show_a_token_each_cannot_be_trained_on(takes, config):
+    with pytest.raises(InputError, match="no take shows two tokens"):
+        epoch_steps(takes, 0, with_values(config, max_run=1, max_segments=1))
+
+
 def test_windows_show_whole_segments_from_zero(takes, config):
     config = with_values(config, max_segments=2)
     seen = set()

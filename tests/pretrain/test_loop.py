@@ -1,5 +1,6 @@
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -298,3 +299,13 @@ def test_monitors_tell_collapse():
         expected = float(torch.exp(-(share * share.log()).sum()))
         assert effective_rank(table) == pytest.approx(expected, rel=1e-5)
     assert collapse_warning(target_std(spread), effective_rank(spread)) is None
+
+
+def test_a_last_step_of_few_targets_is_no_collapse(takes, config, tmp_path, capsys):
+    first = takes[0]
+    short = replace(first, features=first.features[:4], segment=first.segment[:4])
+    one = config.model_copy(update={"mask_ratio": 0.3, "epochs": 1, "exchange": 0.0})
+    seen = []
+    pretrain([short], one, tmp_path / "work", tmp_path / "out", seen.append)
+    assert np.isfinite(seen[0]["target_std"])
+    assert "collapsing" not in capsys.readouterr().err

@@ -7,13 +7,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from pjepa.core.tables import Classes, read_classes
 from pjepa.probes.base.registry import load_probe
 from pjepa.probes.base.temporal import Task, TrainedProbe
 from pjepa.probes.foreground.config import ForegroundConfig
 from pjepa.probes.foreground.probe import ForegroundProbe, Logits
 from pjepa.probes.linear.probe import LinearProbe
 from pjepa.tools.cli import app
-from pjepa.tools.released_heads import released_head
+from pjepa.tools.released_heads import head_classes, released_head
 from pjepa.ui.errors import InputError
 
 HEADS = Path(__file__).parents[1] / "golden" / "pjepa" / "fake_release"
@@ -65,9 +66,19 @@ def test_a_released_head_becomes_a_probe_by_command(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     expected = released_head(Path(file)).predict(FEATURES)
     np.testing.assert_array_equal(load_probe(out).predict(FEATURES), expected)
+    assert read_classes(out / "classes.json") == Classes(
+        ("class 0", "class 1", "class 2", "class 3", "class 4"), None
+    )
     again = CliRunner().invoke(app, ["convert", file, "--out", str(out)])
     assert again.exit_code == 1
     assert "exists and is not empty" in again.output
+
+
+def test_the_classes_of_released_heads() -> None:
+    surgical = released_head(HEADS / "head_surgical.pt")
+    assert head_classes(surgical) == Classes(("a", "b", "c"), None)
+    classes = head_classes(released_head(HEADS / "head_foreground_activity.pt", background=2))
+    assert (len(classes.names), classes.background) == (5, 2)
 
 
 def test_files_that_are_no_heads(tmp_path: Path) -> None:

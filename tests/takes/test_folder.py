@@ -16,6 +16,8 @@ from pjepa.takes.source import Source
 from pjepa.takes.sources.registry import open_source
 from pjepa.ui.errors import InputError
 from tests.takes.own_videos import PLANS, write_own_videos, write_video
+from tests.video.corpus import FPS as FILM_FPS
+from tests.video.corpus import Film, write_film
 
 HEAD = "video,start,end,label"
 RATE = 8.0  # of write_video
@@ -77,6 +79,15 @@ def test_rows_name_split_group_and_people(root: Path) -> None:
     assert [t["split"] for t in takes] == ["train", "train", "train", "test"]
     assert [t["group"] for t in takes] == ["p0", "p1", "p0", "p1"]
     assert takes[0]["task"] == "soup"
+
+
+def test_a_pause_is_kept_up_to_max_gap(tmp_path: Path) -> None:
+    stamps = tuple(k + (20 * FILM_FPS if k >= 40 else 0) for k in range(72))
+    write_film(Film("pause.mp4", "libx264", stamps=stamps), tmp_path / "mine")
+    (short,) = source(tmp_path, None).videos
+    config = {"source": "folder", "max_gap_s": 60, "folder": {"path": "mine", "labels": None}}
+    (long,) = open_source(DataConfig.model_validate(config), tmp_path).videos
+    assert long.duration_s == pytest.approx(short.duration_s + 20, abs=0.5)
 
 
 def test_equal_stems_are_told_apart(one: Path, tmp_path: Path) -> None:

@@ -96,6 +96,11 @@ def test_bundles_give_the_splits(root: Path) -> None:
     bundle.write_text("e\nzz")
     with pytest.raises(InputError, match=r"test.split1.bundle: no video 'zz'"):
         open_source(config(splits="splits"), root)
+    write_video(root / "mine/deep/a.mp4", ("cut",))
+    bundle.write_text("e\na")
+    with pytest.raises(InputError, match=r"train.split1.bundle: 'a' stands for a, deep/a"):
+        open_source(config(labels=None, splits="splits"), root)
+    (root / "mine/deep/a.mp4").unlink()
     bundle.write_text("e\na")
     with pytest.raises(InputError, match=r"'a' is in train and in test of fold 1"):
         open_source(config(splits="splits"), root)

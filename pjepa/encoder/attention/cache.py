@@ -61,13 +61,13 @@ class KeyValues:
 
     def _make_room(self, count: int, like: Tensor) -> None:
         capacity = 0 if self.buffer is None else self.buffer.shape[1]
-        if self.last + count <= capacity:
+        if self.buffer is not None and self.last + count <= capacity:
             return
         held, target = len(self), self.buffer
-        if 2 * (held + count) > capacity:  # else the free front is at least as long as what is held
+        # Else the free front is at least as long as what is held.
+        if target is None or 2 * (held + count) > capacity:
             size = max(LEAST, 2 * (held + count))
             target = like.new_empty(2, size, *like.shape[1:])
-        assert target is not None
         if held:
             target[:, :held] = self.kept
         self.buffer, self.first, self.last = target, 0, held

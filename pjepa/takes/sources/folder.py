@@ -37,7 +37,8 @@ def folder_source(own: FolderConfig, config: DataConfig, root: Path) -> Source:
         labels = inside(folder, own.labels, "the videos' folder")
         found = read_annotations(labels, own.tier, own.frame_rate)
     by_video = _by_video(found.rows, names)
-    measured = measured_videos({name: folder / name for name in names}, config.workers)
+    here = {name: folder / name for name in names}
+    measured = measured_videos(here, config.workers, config.max_gap_s)
     readable = [name for name in names if not measured[name].fault]
     faults = [measured[name].fault for name in names if measured[name].fault]
     skipped = left_out("no readable video", faults, config.missing)
@@ -84,7 +85,8 @@ def _takes(
     takes = [_take(ids[name], mine) for name, mine in rows.items()]
     if own.splits is not None:
         folder = root if own.path == "." else inside(root, own.path)
-        given = bundled_splits(inside(folder, own.splits), config.fold, _known(ids))
+        videos = {key: [ids[name] for name in found] for key, found in _called(list(ids)).items()}
+        given = bundled_splits(inside(folder, own.splits), config.fold, videos)
         takes = [{**take, "split": given.get(take["take_id"], take["split"])} for take in takes]
     if config.groups is None:
         return takes, []
@@ -96,18 +98,26 @@ def _video_row(own: FolderConfig, take_id: str, name: str, video: Measured) -> V
     return VideoRow(take_id, path, video.fps, video.duration_s, root="data")
 
 
-def _by_video(rows: Sequence[Marked], names: Sequence[str]) -> dict[str, list[Marked]]:
-    """Return rows of every video; a row's video may be a path in the folder, or a name alone."""
-    known: dict[str, list[str]] = defaultdict(list)
+def _called(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the videos by what labels and bundles may call them: a path in the folder, or a name.
+
+    With or without suffix; a whole path stands for that video alone. macOS decomposes names.
+    """
+    called: dict[str, list[str]] = defaultdict(list)
     for name in names:
         path = PurePosixPath(name)
-        for key in {name, path.name, path.with_suffix("").as_posix(), path.stem}:
-            known[normalize("NFC", key)].append(name)
+        for key in {path.name, path.with_suffix("").as_posix(), path.stem}:
+            called[normalize("NFC", key)].append(name)
+    return called | {normalize("NFC", name): [name] for name in names}
+
+
+def _by_video(rows: Sequence[Marked], names: Sequence[str]) -> dict[str, list[Marked]]:
+    """Return rows of every video."""
+    called = _called(names)
     found: dict[str, list[Marked]] = defaultdict(list)
-    paths = {normalize("NFC", name): name for name in names}  # macOS writes names decomposed
     for row in rows:
         wanted = normalize("NFC", row.video.replace("\\", "/").removeprefix("./"))
-        matches = [paths[wanted]] if wanted in paths else known.get(wanted, [])
+        matches = called.get(wanted, [])
         if len(matches) != 1:
             what = f"stands for {', '.join(matches)}" if matches else "is not in the folder"
             hint = "" if matches else closest(wanted, names)
@@ -167,17 +177,6 @@ def _check_rates(
                 "second; if they are at another rate, set data.folder.frame_rate (here "
                 f"{count / video.duration_s:.3g})"
             )
-
-
-def _known(ids: Mapping[str, str]) -> dict[str, str]:
-    """Return take ids by the names that bundles may use: the id, the video's path or its name
-    alone.
-    """
-    found: dict[str, str] = {}
-    for name, take in ids.items():
-        path = PurePosixPath(name)
-        found |= dict.fromkeys((path.stem, path.name, name, take), take)
-    return found
 
 
 def _segment(

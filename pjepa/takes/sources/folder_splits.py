@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -20,17 +21,21 @@ from pjepa.ui.errors import InputError
 TEST_DRAW, VAL_DRAW, FOLD_DRAW = 0x7E57, 0x0A1D, 0xF01D  # seeds of the draws
 
 
-def bundled_splits(folder: Path, fold: int, take_of: Mapping[str, str]) -> dict[str, str]:
+def bundled_splits(
+    folder: Path, fold: int, takes_of: Mapping[str, Sequence[str]]
+) -> dict[str, str]:
     """Return the split of every take named in the bundles of a fold.
 
-    `take_of` maps names of videos to take ids.
+    `takes_of` maps names of videos to the ids of the takes that go by them.
     """
     found: dict[str, str] = {}
     for split in ("train", "test"):
         for name in read_bundle(folder, split, fold):
-            if name not in take_of:
-                raise InputError(f"{folder}, {split}.split{fold}.bundle: no video {name!r}")
-            take = take_of[name]
+            takes = takes_of.get(normalize("NFC", name), ())
+            if len(takes) != 1:
+                what = f"{name!r} stands for {', '.join(takes)}" if takes else f"no video {name!r}"
+                raise InputError(f"{folder}, {split}.split{fold}.bundle: {what}")
+            (take,) = takes
             if found.setdefault(take, split) != split:
                 raise InputError(f"{folder}: {name!r} is in train and in test of fold {fold}")
     return found

@@ -73,7 +73,8 @@ def convert(
 
     The encoder alone is a fifth of the released file and keeps its weights
     id, so stored features stay valid. A converted head is what `pjepa predict`
-    and `pjepa stream` load as `model/` of a cell.
+    and `pjepa stream` load as `model/` of a cell; if the release names no
+    classes, put their names into its classes.json.
     """
     with one_line_errors():
         if backbone is None:
@@ -93,12 +94,14 @@ def _convert_encoder(checkpoint: str, backbone: str, out: Path | None) -> None:
 
 def _converted_head(checkpoint: Path, out: Path | None) -> str:
     """Write a released head as a probe and return what was written."""
+    from pjepa.core.tables import write_classes
     from pjepa.live.targets import check_new_folder
-    from pjepa.tools.released_heads import released_head
+    from pjepa.tools.released_heads import head_classes, released_head
 
     if out is None:
         raise InputError("a probe's head needs --out FOLDER; an encoder needs --backbone")
     check_new_folder(out)
     probe = released_head(checkpoint)
     probe.save(out)
+    write_classes(out / "classes.json", head_classes(probe))
     return f"{out}: {probe.details['fit']} head of {checkpoint.name}"
