@@ -11,7 +11,7 @@ import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
 from pjepa.ui.plain import plain_text
@@ -74,7 +74,8 @@ def eaf_text(found: Labelled) -> str:
         {"AUTHOR": "pjepa", "DATE": "1970-01-01T00:00:00+00:00", "FORMAT": "3.0", "VERSION": "3.0"},
     )
     header = ET.SubElement(root, "HEADER", {"MEDIA_FILE": "", "TIME_UNITS": "milliseconds"})
-    media = {"MIME_TYPE": "video/*", "RELATIVE_MEDIA_URL": f"./{quote(found.video)}"}
+    beside = quote(PurePosixPath(found.video).name)  # the file goes beside its video
+    media = {"MIME_TYPE": "video/*", "RELATIVE_MEDIA_URL": f"./{beside}"}
     ET.SubElement(header, "MEDIA_DESCRIPTOR", {"MEDIA_URL": quote(found.video), **media})
     order = ET.SubElement(root, "TIME_ORDER")
     tier = ET.SubElement(root, "TIER", {"LINGUISTIC_TYPE_REF": "default-lt", "TIER_ID": TIER})

@@ -188,7 +188,7 @@ class LiveSource:
             cutter.flush()
 
     def _decoded(self, container: Any, stream: Any) -> Iterator[Any]:
-        """Yield the frames of a pipe; a packet that cannot be decoded does not end it."""
+        """Yield the frames of a pipe; what is damaged is left out and does not end it."""
         for packet in container.demux(stream):
             try:
                 frames = packet.decode()
@@ -197,7 +197,11 @@ class LiveSource:
             except av.FFmpegError:
                 self.damaged += 1
                 continue
-            yield from frames
+            for frame in frames:
+                if frame.is_corrupt:
+                    self.damaged += 1
+                else:
+                    yield frame
 
     def _arrived(self) -> float:
         """Return when the last decoded frame arrived."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ from pjepa.streams.store import StreamWriter, Take
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
 from pjepa.video.files import VIDEO_SUFFIXES, check_name, found_videos
-from pjepa.video.index import header_seconds
+from pjepa.video.index import expected_seconds
 
 WORK = ".pjepa"  # what is not finished, inside the output folder
 ENDINGS = {"npy": ".npy", "npy-dt": ".npy", "safetensors": ".safetensors", "parquet": ".parquet"}
@@ -79,7 +80,8 @@ class Output:
 def own_videos(inputs: list[Path]) -> list[OwnVideo]:
     """Return the videos given, and those in the folders given, each with a name of its own.
 
-    Names follow the folders; of two videos that differ in their ending only, both keep theirs.
+    Names follow the folders; of two videos that differ in their ending only, both keep theirs. A
+    file is taken once, not again by its links.
     """
     found = []
     for given in inputs:
@@ -90,7 +92,12 @@ def own_videos(inputs: list[Path]) -> list[OwnVideo]:
             found += [(given / place, place) for place in inside]
         else:
             found.append((given, Path(given.name)))
-    unique = {path.resolve(): (path, place) for path, place in found}
+    found.sort(key=lambda each: each[0].is_symlink())  # a stable sort: files before links
+    unique: dict[Path, tuple[Path, Path]] = {}
+    for path, place in found:
+        first, _ = unique.setdefault(path.resolve(), (path, place))
+        if place != unique[path.resolve()][1]:
+            say(f"{path}: the same file as {first}, left out")
     stems = Counter(place.with_suffix("") for _, place in unique.values())
     named = [
         OwnVideo(
@@ -164,7 +171,9 @@ def _jobs(
         named = {**settings, "name": video.name}
         key = store_key(digest, named, None, facts.weights_id, code)
         target = store_path(work, key).resolve()
-        about = header_seconds(path)
+        about = 0.0
+        with suppress(InputError):  # encoding it reports what is wrong
+            about = expected_seconds(path)
         jobs.append(Job(video.name, str(video.path), path, 0.0, None, target, about))
     return jobs
 

@@ -235,6 +235,11 @@ def header_seconds(path: Path) -> float:
         return 0.0  # reading it reports what is wrong
 
 
+def expected_seconds(path: Path) -> float:
+    """Return the length for plans: by the header, else counted."""
+    return header_seconds(path) or frame_index(path).info.duration_s
+
+
 def displayed_size(frame: av.VideoFrame) -> tuple[int, int]:
     """Return (height, width) of the upright picture."""
     size = frame.height, frame.width

@@ -16,6 +16,7 @@ from pjepa.live.source import LiveSource, StepGrid
 from pjepa.ui.errors import InputError
 from pjepa.video.reader import open_video
 from tests.live.world import make_video, wait_for
+from tests.video.corpus import Film, write_film
 
 
 def as_tensor(frames):
@@ -188,3 +189,15 @@ def test_a_packet_that_cannot_be_decoded_does_not_end_a_pipe(tmp_path):
         hops = list(source.hops())
     assert len(hops) in (32, 33)  # the mean frame lasts a little longer without the lost one
     assert (source.status, source.damaged) == ("ended", 1)
+
+
+def test_a_frame_that_the_decoder_marks_as_damaged_is_left_out_and_counted(tmp_path):
+    path = write_film(Film("x.mkv", "libx264"), tmp_path)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 700] = bytes(b ^ 0xA5 for b in content[middle : middle + 700])
+    path.write_bytes(content)
+    with path.open("rb") as file:
+        source = LiveSource(PIPE, StepGrid(4.0, 2, 1), as_tensor, pipe=Pipe(file.fileno()))
+        list(source.hops())
+    assert source.damaged >= 1

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pjepa.live.formats import Labelled, PredictedStep, eaf_text, vtt_text
 from pjepa.takes.annotations.rows import seconds
 from pjepa.takes.config import DataConfig
 from pjepa.takes.source import Source
@@ -97,6 +99,21 @@ def test_equal_stems_are_told_apart(one: Path, tmp_path: Path) -> None:
     (tmp_path / "mine/labels.csv").write_text(f"{HEAD}\nx,0,1,cut")
     with pytest.raises(InputError, match=r"line 2: video 'x' stands for x.avi, x.mp4"):
         source(tmp_path)
+
+
+@pytest.mark.parametrize(("labels", "text"), [(".", vtt_text), ("labels", eaf_text)])
+def test_label_files_of_videos_with_one_name_lie_in_their_folders(
+    tmp_path: Path, labels: str, text: Callable[[Labelled], str]
+) -> None:
+    for folder, step in (("monday", "cut"), ("tuesday", "stir")):
+        write_video(tmp_path / f"mine/{folder}/cam1.mp4", (step,))
+        steps = Labelled(f"{folder}/cam1.mp4", 8.0, [PredictedStep(0.0, 1.0, step, 1.0)])
+        file = tmp_path / "mine" / labels / folder / f"cam1.{text.__name__[:3]}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text(steps))
+    found = source(tmp_path, labels)
+    assert spans(found, "monday/cam1") == [(0.0, 1.0, "cut")]
+    assert spans(found, "tuesday/cam1") == [(0.0, 1.0, "stir")]
 
 
 FORMATS = {

@@ -109,6 +109,12 @@ def test_typos_are_suggested_but_numbers_are_not() -> None:
     typo = "'stir teh egg' (1 segments; 'stir the egg' has 18)"
     assert f"warning: 1 labels may be typos: {typo}" in lines
     assert "warning: 1 classes without a segment: background" in lines
+    spelt = Classes(("open valve", "Open  Valve"), None)
+    twice = [Annotation("t0", 0, 1, 0), Annotation("t2", 0, 1, 1)]
+    both = small_source(classes=spelt, segments=twice)
+    assert "labels may be typos" in "".join(
+        f.text for f in findings(both, data={"source": "folder"})
+    )
     listed = replace(odd, listed=frozenset(classes.names))  # a controlled vocabulary
     for source, data in ((listed, "folder"), (odd, "assembly101")):
         assert not [f for f in findings(source, data={"source": data}) if "typo" in f.text]

@@ -157,6 +157,7 @@ def test_bad_videos_are_listed_and_the_good_are_written(tmp_path: Path) -> None:
     assert not (tmp_path / "out/bad.npy").exists()
     assert extracted(bad, good, "--out", tmp_path / "out", "--on-error", "skip").exit_code == 0
     assert extracted(bad, "--out", tmp_path / "out", "--on-error", "skip").exit_code == 1
+    assert extracted(bad, good, "--out", tmp_path / "out", "--on-error", "repeat").exit_code == 1
 
 
 def test_two_videos_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -168,6 +169,8 @@ def test_two_videos_of_one_name_are_refused(tmp_path: Path) -> None:
         own_videos(paths)
     assert [video.name for video in own_videos([tmp_path])] == ["x/a", "y/a"]
     assert len(own_videos([paths[0], paths[0]])) == 1
+    (tmp_path / "x/link.mp4").symlink_to(paths[1])
+    assert [video.name for video in own_videos([tmp_path])] == ["x/a", "y/a"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no videos in this folder"):
         own_videos([tmp_path / "empty"])
@@ -202,6 +205,7 @@ def test_plan_counts_what_extract_would_do_and_refuses_a_small_disk(
     assert counted == {"tokens": str(tokens), "windows": "2"}  # 5 tokens, 4 to a window
     for part in ("hours of one A100", "GB to store"):
         assert part in result.output
+    assert run("plan", bad, *options).exit_code == 1
     usage = shutil.disk_usage(tmp_path)._replace(free=100)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     refused = run("plan", film, *options)

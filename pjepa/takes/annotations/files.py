@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pjepa.takes.annotations.elan import read_elan
@@ -25,24 +26,28 @@ def read_annotations(
     """Return the rows of one file, or of every annotation file of a folder."""
     found = Annotations()
     for file in _files(path):
-        if is_frame_labels(file):
-            read_frame_labels(file, found)
-            continue
-        if file.suffix.lower() == ".eaf":
-            read_elan(file, tier, found)
-            continue
-        if file.suffix.lower() == ".vtt":
-            read_vtt(file, found)
-            continue
-        if file.suffix.lower() != ".json":
-            read_csv(file, found)
-            continue
-        values = json_list(file)
-        if is_label_studio(values):
-            read_label_studio(file, values, frame_rate, found)
-        else:
-            read_json_rows(file, values, found)
+        first = len(found.rows)
+        _read(file, tier, frame_rate, found)
+        if path.is_dir():
+            folder = file.parent.relative_to(path).as_posix()
+            found.rows[first:] = [replace(row, folder=folder) for row in found.rows[first:]]
     return found
+
+
+def _read(file: Path, tier: str | None, frame_rate: float | None, found: Annotations) -> None:
+    """Add the rows of one file."""
+    if is_frame_labels(file):
+        read_frame_labels(file, found)
+    elif file.suffix.lower() == ".eaf":
+        read_elan(file, tier, found)
+    elif file.suffix.lower() == ".vtt":
+        read_vtt(file, found)
+    elif file.suffix.lower() != ".json":
+        read_csv(file, found)
+    elif is_label_studio(values := json_list(file)):
+        read_label_studio(file, values, frame_rate, found)
+    else:
+        read_json_rows(file, values, found)
 
 
 def matters(path: Path) -> bool:

@@ -35,7 +35,8 @@ class Marked:
     """One annotation as a file states it; without a label the row only names its video.
 
     `frames`: start and end are frame numbers from 0 (end exclusive), not seconds;
-    `every`: the file labels every frame of the video.
+    `every`: the file labels every frame of the video; `folder`: where the file lies, inside the
+    folder of labels.
     """
 
     where: str
@@ -46,6 +47,7 @@ class Marked:
     fields: Mapping[str, str] = field(default_factory=dict)
     frames: bool = False
     every: bool = False
+    folder: str = "."
 
 
 @dataclass

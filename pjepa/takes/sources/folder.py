@@ -112,12 +112,15 @@ def _called(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _by_video(rows: Sequence[Marked], names: Sequence[str]) -> dict[str, list[Marked]]:
-    """Return rows of every video."""
+    """Return rows of every video; of several with one name, that of the label file's folder."""
     called = _called(names)
     found: dict[str, list[Marked]] = defaultdict(list)
     for row in rows:
         wanted = normalize("NFC", row.video.replace("\\", "/").removeprefix("./"))
         matches = called.get(wanted, [])
+        if len(matches) > 1:
+            beside = [name for name in matches if str(PurePosixPath(name).parent) == row.folder]
+            matches = beside or matches
         if len(matches) != 1:
             what = f"stands for {', '.join(matches)}" if matches else "is not in the folder"
             hint = "" if matches else closest(wanted, names)

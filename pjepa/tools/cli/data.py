@@ -121,7 +121,8 @@ def view(
     note = f"; {more} segments are not shown" if more else ""
     if found.note:
         typer.echo(found.note, err=True)
-    typer.echo(f"{path}: {len(tiles)} of {len(found.segments)} segments{note}")
+    count = f"{len(tiles)} of {len(found.segments)} segments{note}"
+    typer.echo(f"{path}: {count if found.segments else f'{len(tiles)} frames, no segments'}")
 
 
 @data.command()

@@ -74,7 +74,7 @@ def extract(
     grid: GridOption = 0,
     form: Annotated[
         FeatureFormat,
-        typer.Option("--format", help="npy: [time, feature]; npy-dt: [feature, time]."),
+        typer.Option("--format", help="npy: time, then features; npy-dt: the other way round."),
     ] = "npy",
     dtype: Annotated[Dtype, typer.Option(help="Number type of the files.")] = "float32",
     frames_per_window: FramesOption = 64,
@@ -236,7 +236,7 @@ def extract_videos(
     say(f"extract: {len(videos) - len(failed)} of {len(videos)} videos are in {output.folder}")
     for name, reason in failed.items():
         say(f"  {name}: {reason}")
-    if failed and (config.on_error == "fail" or len(failed) == len(videos)):
+    if failed and (config.on_error != "skip" or len(failed) == len(videos)):
         raise InputError(f"extract: {len(failed)} videos cannot be read, listed above")
 
 

@@ -48,7 +48,8 @@ def plan(
     per_hour: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="BACKBONE", help="Instead, print GB and GPU hours for one hour of video."
+            metavar="BACKBONE",
+            help="Instead, print GB per hour of video, and hours of video per GPU hour.",
         ),
     ] = None,
 ) -> None:
@@ -132,17 +133,19 @@ def planned_takes(inputs: list[Path]) -> list[tuple[float, Any]]:
     """Return seconds and segments of every take, of the given videos or of the project."""
     from pjepa.core.tables import read_boundaries, read_videos
     from pjepa.tools.own_videos import own_videos
-    from pjepa.video.index import frame_index, header_seconds
+    from pjepa.video.index import expected_seconds
 
     if inputs:
         known = []
         for video in own_videos(inputs):
             try:
-                seconds = header_seconds(video.path) or frame_index(video.path).info.duration_s
+                seconds = expected_seconds(video.path)
             except InputError as error:
                 say(f"plan: left out: {error}")
                 continue
             known.append((seconds, None))
+        if not known:
+            raise InputError("plan: no video can be read, see above")
         return known
     boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
     return [(r.duration_s, boundaries.get(r.take_id)) for r in read_videos(paths.VIDEOS_TABLE)]

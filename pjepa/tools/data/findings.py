@@ -118,9 +118,12 @@ def _labels(source: Source, config: DataConfig) -> Iterator[Finding]:
 def _typos(count: Counter[str], listed: frozenset[str]) -> Iterator[str]:
     for one, two in combinations(sorted(count), 2):
         rare, often = sorted((one, two), key=lambda name: (count[name], name))
-        if rare in listed or count[rare] > RARE * count[often] or _numbered(rare, often):
+        if rare in listed or _numbered(rare, often):
             continue
-        if SequenceMatcher(None, rare.lower(), often.lower()).ratio() >= ALIKE:
+        same = rare.lower().split() == often.lower().split()
+        uncommon = count[rare] <= RARE * count[often]
+        alike = SequenceMatcher(None, rare.lower(), often.lower()).ratio() >= ALIKE
+        if same or (uncommon and alike):
             yield f"{rare!r} ({count[rare]} segments; {often!r} has {count[often]})"
 
 

@@ -132,7 +132,8 @@ def studied_project(
     cells = {name: paths.cell(probe, name) / "model" for name in ("raw", "pjepa")}
     if not cells["pjepa"].is_dir():
         raise InputError(
-            f"{cells['pjepa']}: no fitted probe; add {probe} to cells.probes and run `dvc repro`"
+            f"{cells['pjepa']}: no fitted probe; with labelled takes and {probe} in cells.probes, "
+            "run `dvc repro`"
         )
     takes = studied_takes(project, read_classes(cells["pjepa"] / "classes.json"))
     check_same_tokens(StreamReader(paths.STREAM).info, takes.reader.info)
