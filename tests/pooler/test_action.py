@@ -201,3 +201,6 @@ def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
     write_json(tmp_path / CONFIG, {"kind": "action"})
     with pytest.raises(InputError, match=r"config.json: not a pooler of this version"):
         load_pooler(tmp_path)
+    write_json(tmp_path / CONFIG, {"kind": "shipped"})
+    with pytest.raises(InputError, match=r"came with its data set; no video can be turned"):
+        load_pooler(tmp_path)

@@ -186,7 +186,9 @@ def test_features_of_another_rate_are_noticed(gtea: Path) -> None:
 
 
 def test_arrays_that_are_turned_are_noticed(gtea: Path) -> None:
-    with pytest.raises(InputError, match=r"array \[8, 161\] beside 160 labels: time stands last"):
+    with pytest.raises(
+        InputError, match=r"160 labels: time stands last; set data.mstcn.time_first: false"
+    ):
         source(gtea, mstcn={"dataset": "gtea", "time_first": True})
 
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from pjepa import __version__
 from pjepa.tools.cli import app
 from pjepa.tools.cli.app import ORDER
+from pjepa.tools.locked import changed_since_run
 from pjepa.tools.verify import metric_changes
 from pjepa.ui.errors import VERBOSE
 from pjepa.ui.progress import QUIET, say
@@ -199,3 +200,20 @@ def test_changes_cover_both_files() -> None:
         "d": False,
     }
     assert changes[0].row() == ["a.b", "1.00", "1.50", "+0.50", "ok"]
+
+
+def test_results_of_other_parameters_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "params.yaml", "params.yaml")
+    shutil.copy(ROOT / "dvc.lock", "dvc.lock")
+    assert changed_since_run() == []
+    text = Path("params.yaml").read_text()
+    text = text.replace("mask_ratio: 0.8", "mask_ratio: 0.6").replace("  init_from:\n", "")
+    Path("params.yaml").write_text(text.replace("  - smooth\n", ""))
+    assert changed_since_run() == ["pjepa.mask_ratio 0.6 (was 0.8)"]
+    Path("results").mkdir()
+    Path("results/metrics.json").write_text("{}")
+    shown = CliRunner().invoke(app, ["summary"])
+    assert "made with other parameters: pjepa.mask_ratio 0.6 (was 0.8); run" in shown.stderr

@@ -68,6 +68,14 @@ def test_an_applied_preset_is_found_also_with_other_devices(folder, name):
     assert applied_preset(used, preset_names()) == name
 
 
+def test_own_data_are_no_presets(folder):
+    values = preset_values("ikea-asm")
+    mstcn = values.data.mstcn.model_copy(update={"dataset": "mine"})
+    own = values.model_copy(update={"data": values.data.model_copy(update={"mstcn": mstcn})})
+    with pytest.raises(InputError, match=r"no preset is for these data \(mstcn: mine\)"):
+        applied_preset(own, preset_names())
+
+
 def test_changes_are_named_with_the_presets_value(folder):
     values = preset_values("release-assembly101-clip")
     other = values.model_copy(update={"pjepa": values.pjepa.model_copy(update={"epochs": 3})})
@@ -81,6 +89,8 @@ def test_rows_that_were_not_run_say_so_and_other_presets_are_refused(folder):
     assert shown.exit_code == 0, shown.output
     assert "preset release-eval-assembly101-clip" in shown.output
     assert shown.output.count("not run") >= 20
+    assert "Nothing of it was run" in shown.output
+    assert "ike for like" not in shown.output
     assert "40.1" in shown.output
     with pytest.raises(InputError, match=r"preset demo: the paper has no numbers"):
         paper_table("demo", Params(), paths.cell)

@@ -10,6 +10,7 @@ from typing import Any
 
 from pjepa.core.choices import WindowScope
 from pjepa.core.files import file_sha256, read_json
+from pjepa.core.tables import SHIPPED
 from pjepa.patches.store import PatchInfo
 from pjepa.ui.errors import InputError
 
@@ -62,6 +63,11 @@ class PoolerFacts:
 def read_facts(folder: Path) -> PoolerFacts:
     """Return the facts of the pooler in a folder."""
     found = read_json(folder / CONFIG)
+    if found.get("kind") == SHIPPED:
+        raise InputError(
+            f"{folder}: the tokens of this project came with its data set; no video can be turned "
+            "into such tokens here"
+        )
     try:
         return PoolerFacts(
             kind=found["kind"],

@@ -36,10 +36,10 @@ class FolderLayout:
     fps: float
     time_first: bool
     features: FeatureInfo
+    turn: str  # advice for arrays of the other orientation
     pattern: str = ""  # named groups of a video's name: task, recording, participant, view
     group: str = "recording"
     view: str = ""  # of videos whose names do not state it
-    turn: str = "set data.mstcn.time_first"  # advice for arrays of the other orientation
 
     @property
     def base(self) -> Path:

@@ -86,6 +86,7 @@ def _layout(own: MstcnConfig, root: Path) -> FolderLayout:
         fps=fps,
         time_first=time_first,
         features=info,
+        turn=f"set data.mstcn.time_first: {str(not time_first).lower()}",
         pattern=known.pattern if known else "",
         group=own.group or (known.group if known else "recording"),
         view=known.view if known else "",

@@ -96,19 +96,25 @@ def _options(
             os.environ[name] = "1"  # for worker processes too
 
 
-def warn_of_stale_data() -> None:
-    """Say on stderr when data has changed since it was listed: `dvc repro` cannot know."""
+def warn_of_stale_results() -> None:
+    """Say on stderr when parameters, or data that DVC cannot see, have changed since the run."""
     from pjepa.core.roots import data_root
     from pjepa.core.section import read_section
     from pjepa.takes.config import DataConfig
     from pjepa.takes.sources.scan import stale_list
+    from pjepa.tools.locked import changed_since_run
     from pjepa.tools.paths import source_list
 
     try:
+        changed = changed_since_run()
         config = read_section(DataConfig, "data")
         stale = stale_list(config, data_root(), source_list(config.source))
     except InputError:
         return  # the tool itself says what is wrong
+    if changed:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        text = f"results were made with other parameters: {changed[0]}{more}; run `dvc repro`"
+        typer.echo(f"warning: {text}", err=True)
     if stale:
         typer.echo(f"warning: results are older than the data: {stale}, then `dvc repro`", err=True)
 

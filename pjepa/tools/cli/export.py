@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pjepa.tools import paths
-from pjepa.tools.cli.app import SHARE, app, one_line_errors, warn_of_stale_data
+from pjepa.tools.cli.app import SHARE, app, one_line_errors, warn_of_stale_results
 from pjepa.tools.cli.targets import check_publication
 from pjepa.ui.errors import InputError
 
@@ -39,7 +39,7 @@ def export(
     from pjepa.tools.export.layouts import write_export
     from pjepa.tools.export.takes import exported_takes
 
-    warn_of_stale_data()
+    warn_of_stale_results()
     with one_line_errors():
         stream = StreamReader(representation_stream(representation))
         classes = read_classes(paths.CLASSES)
@@ -91,7 +91,7 @@ def publish(
     """Upload models/pjepa to the Hugging Face hub, with a model card made from this project."""
     from pjepa.encoder.encoder import ProcedureEncoder
 
-    warn_of_stale_data()
+    warn_of_stale_results()
     with one_line_errors():
         if repo is None and folder is None:
             raise InputError("expected NAME/MODEL on the hub, or --folder DIR to look at it first")

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from pjepa.core.files import read_object, write_json
+from pjepa.core.tables import SHIPPED
 from pjepa.tools import paths
-from pjepa.tools.cli.app import LOOK, app, one_line_errors, warn_of_stale_data
+from pjepa.tools.cli.app import LOOK, app, one_line_errors, warn_of_stale_results
 from pjepa.tools.cli.targets import check_target
 from pjepa.tools.verify import AMPLIFIED, committed_metrics, metric_changes
 from pjepa.ui.errors import InputError
@@ -31,6 +32,7 @@ def summary(
     """Print the main numbers of this run, where the report is, and what to do next."""
     from pjepa.tools.summary import summary_table
 
+    warn_of_stale_results()
     with one_line_errors():
         metrics = read_object(paths.METRICS)
         if metrics:
@@ -39,8 +41,14 @@ def summary(
             typer.echo(f"no probe was run: no take has labels; features: {paths.REPRESENTATIONS}")
     if (page := paths.REPORT / "index.html").exists():
         typer.echo(f"open {page}")
-    for command, what in NEXT:
+    for command, what in NEXT[ships_features() :]:
         typer.echo(f"next: {command:37} {what}")
+
+
+def ships_features() -> bool:
+    """Return whether tokens came with the data set, so that no video can be encoded like them."""
+    config = paths.POOLER / "config.json"
+    return config.exists() and read_object(config).get("kind") == SHIPPED
 
 
 @app.command(rich_help_panel=LOOK)
@@ -55,7 +63,7 @@ def verify(
     Numbers of the trained encoder may move three times as far as controls:
     another CPU model rounds differently, and training amplifies that.
     """
-    warn_of_stale_data()
+    warn_of_stale_results()
     with one_line_errors():
         present = read_object(paths.METRICS)
         changes = metric_changes(committed_metrics(paths.METRICS), present, tolerance)
@@ -132,7 +140,7 @@ def table(
     from pjepa.tools.params import check_params
     from pjepa.tools.presets import preset_names
 
-    warn_of_stale_data()
+    warn_of_stale_results()
     with one_line_errors():
         params = check_params()
         name = preset or applied_preset(params, preset_names())
@@ -143,6 +151,9 @@ def table(
     header, rows = text_rows(found)
     print_table(f"preset {name}, percent", header, rows)
     typer.echo(f"Linear probes by the paper's recipe; {paths.METRICS} has them to convergence.")
+    if all(row.ours is None for row in found.rows):
+        typer.echo("\nNothing of it was run: `dvc repro`.")
+        return
     typer.echo("\nNot like for like:" if caveats(found) else "\nLike for like.")
     for line in caveats(found):
         typer.echo(f"- {line}")
@@ -172,7 +183,7 @@ def study(
 
     from pjepa.tools.studies.study import studied_project
 
-    warn_of_stale_data()
+    warn_of_stale_results()
     with one_line_errors():
         check_target(json_file, "study", paths.METRICS)
         takes, rows = studied_project(on, probe, past, shuffles)
@@ -196,11 +207,12 @@ def questions() -> None:
     """
     from pjepa.tools.questions import answer_questions, next_lines, progress_lines
 
-    warn_of_stale_data()
+    warn_of_stale_results()
     with one_line_errors():
         found = answer_questions()
     title = f"label of the next step, percent right on {found.split}, by the part of a step seen"
     print_table(title, *next_lines(found))
     title = "progress, mean error in percent of the take; all but `constant` know the clock"
     print_table(title, *progress_lines(found))
-    typer.echo(f"{paths.QUESTIONS}: `pjepa stream` and `pjepa predict` now show both")
+    shown = "" if ships_features() else ": `pjepa stream` and `pjepa predict` now show both"
+    typer.echo(f"{paths.QUESTIONS}{shown}")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pjepa.metrics.segmentation import combined_score
 from pjepa.report.numbers.results import Cell, CellFolder, read_cell
 from pjepa.tools.compare.paper_numbers import COMBINED, PAPER, PaperRow
+from pjepa.tools.locked import flat
 from pjepa.tools.params import Params
 from pjepa.tools.presets import preset_values
 from pjepa.ui.errors import InputError
@@ -58,20 +58,26 @@ def applied_preset(params: Params, names: Sequence[str]) -> str:
     same = {
         name: len(changed_params(values, params))
         for name, values in known.items()
-        if values.data.source == params.data.source
-        and values.data.archive.set == params.data.archive.set
+        if _data_set(values) == _data_set(params)
     }
     if not same:
         raise InputError(
-            f"no preset has data.source {params.data.source}; name one with --preset: "
-            f"{', '.join(sorted({*PAPER, *COMBINED}))}"
+            f"no preset is for these data ({': '.join(_data_set(params))}); name one with "
+            f"--preset: {', '.join(sorted({*PAPER, *COMBINED}))}"
         )
     return min(same, key=lambda name: (same[name], name not in PAPER, name))
 
 
+def _data_set(params: Params) -> list[str]:
+    """Return the data source, and which set it reads if it reads several."""
+    data = params.data
+    named = {"archive": data.archive.set, "mstcn": data.mstcn.dataset}
+    return [data.source, *([str(named[data.source])] if data.source in named else [])]
+
+
 def changed_params(preset: Params, params: Params) -> list[str]:
     """Return `place value (the preset's)` of every parameter that bears on numbers and differs."""
-    wanted, found = _flat(preset.model_dump(mode="json")), _flat(params.model_dump(mode="json"))
+    wanted, found = flat(preset.model_dump(mode="json")), flat(params.model_dump(mode="json"))
     return [
         f"{place} {found[place]} ({value})"
         for place, value in wanted.items()
@@ -79,16 +85,6 @@ def changed_params(preset: Params, params: Params) -> list[str]:
         and place.rsplit(".", 1)[-1] not in RUNNING
         and not place.startswith(("cells.", "report."))
     ]
-
-
-def _flat(values: Mapping[str, Any], place: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{place}{name}.")
-        else:
-            found[f"{place}{name}"] = value
-    return found
 
 
 def paper_table(preset: str, params: Params, folder: CellFolder) -> PaperTable:

@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from pjepa.core.digests import BEFORE, SEAL, intact, seal_of
-from pjepa.core.files import read_yaml
 from pjepa.core.resume import work_root
 from pjepa.nn.state import TENSORS
 from pjepa.tools import paths
-from pjepa.ui.errors import InputError
+from pjepa.tools.locked import LOCK, locked_stages
 from pjepa.ui.progress import say, track
 
-LOCK = Path("dvc.lock")
 REMAKE = "remove it, then `dvc repro`"
 
 
@@ -85,12 +83,9 @@ def cached_files() -> Iterator[Suspect]:
 
 def workspace_files() -> Iterator[Suspect]:
     """Yield the outs that dvc.lock lists and that are here, file by file."""
-    if not LOCK.is_file():
-        return
-    kept, locked = cache(), read_yaml(LOCK)
-    if not isinstance(locked, dict):
-        raise InputError(f"{LOCK}: no lock file of DVC; take it from Git (`git checkout {LOCK}`)")
-    for stage in (locked.get("stages") or {}).values():
+    stages = locked_stages()
+    kept = cache() if stages else Path()
+    for stage in stages.values():
         for out in stage.get("outs", []):
             path, digest = Path(out["path"]), str(out.get("md5", ""))
             if path.exists():
