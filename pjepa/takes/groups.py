@@ -38,7 +38,7 @@ def regrouped(takes: TakeRows, path: Path) -> tuple[TakeRows, list[Note]]:
 
 def groups_file(config: DataConfig, root: Path) -> Path:
     """Return the file that `data.groups` names: in the set's own folder, else in the source's."""
-    folder = root if config.path in (None, ".") else inside(root, str(config.path), "the data root")
+    folder = inside(root, "." if config.path is None else config.path, "the data root")
     places = [folder]
     if config.source == "mstcn":  # whose folder may hold several sets
         places.insert(0, root / set_folder(config.mstcn, root))

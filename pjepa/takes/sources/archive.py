@@ -54,7 +54,7 @@ def archive_source(own: ArchiveConfig, config: DataConfig, root: Path) -> Source
     if config.fold != 1:
         raise InputError(f"data.fold {config.fold}: the archives have one split; set data.fold=1")
     known = ARCHIVES[own.set]
-    folder = root if own.path == "." else inside(root, own.path, "the data root")
+    folder = inside(root, own.path, "the data root")
     if known.segments is None:
         return surgical_source(own, config, known, folder)
     features = own.features or known.features

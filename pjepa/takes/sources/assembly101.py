@@ -50,7 +50,7 @@ class FoundStreams(FoundTakes):
 
 def assembly101_source(own: Assembly101Config, config: DataConfig, root: Path) -> Source:
     """Return the takes of train and val; those of test, whose labels are withheld, on request."""
-    base = root if own.path == "." else inside(root, own.path, "the data root")
+    base = inside(root, own.path, "the data root")
     classes = read_actions(base / COARSE / "actions.csv")
     splits = ("train", "val", "test") if own.test else ("train", "val")
     streams = [s for split in splits for kind in KINDS for s in _streams(base, split, kind)]

@@ -18,6 +18,7 @@ from pjepa.core.tables import Classes, VideoRow
 from pjepa.takes.annotations.notes import Note
 from pjepa.takes.annotations.text_files import csv_table, json_value
 from pjepa.takes.config import DataConfig, EgoExo4DConfig
+from pjepa.takes.folders import below
 from pjepa.takes.source import Annotation, Source, lasting, late_notes, left_out, take_row
 from pjepa.ui.errors import InputError
 from pjepa.video.files import measured_videos
@@ -50,7 +51,7 @@ class EgoTake:
 
 def egoexo4d_source(own: EgoExo4DConfig, config: DataConfig, root: Path) -> Source:
     """Return the annotated takes of train and val; the labels of test are not public."""
-    base = root if own.path == "." else inside(root, own.path, "the data root")
+    base = inside(root, own.path, "the data root")
     steps = read_steps(base / BENCHMARK / "label_mapping.csv")
     takes, unknown = _annotated_takes(base)
     skipped = left_out("no entry in takes.json", unknown, config.missing)
@@ -79,9 +80,8 @@ def _videos(
     measured = measured_videos(here, config.workers, config.max_gap_s)
     faults = [found.fault for found in measured.values() if found.fault]
     skipped |= left_out("no readable video", faults, config.missing)
-    prefix = "" if own.path == "." else f"{own.path}/"
     return [
-        VideoRow(name, f"{prefix}{files[name]}", found.fps, found.duration_s, root="data")
+        VideoRow(name, below(own.path, str(files[name])), found.fps, found.duration_s, root="data")
         for name, found in measured.items()
         if not found.fault
     ]

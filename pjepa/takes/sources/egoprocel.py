@@ -41,7 +41,7 @@ TENTS = ".egoprocel.ann"  # stands between name and suffix of EPIC-Tents' annota
 
 def egoprocel_source(own: EgoProceLConfig, config: DataConfig, root: Path) -> Source:
     """Return the takes of FACT's only split: train trains, test is reported."""
-    base = root if own.path == "." else inside(root, own.path, "the data root")
+    base = inside(root, own.path, "the data root")
     classes = read_mapping(base / "mapping.txt")
     splits = {split: read_split(base / f"split1.{split}") for split in ("train", "test")}
     fps, how = _rate(own, base, classes, [name for part in splits.values() for name in part])

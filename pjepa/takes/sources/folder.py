@@ -28,7 +28,7 @@ from pjepa.video.files import Measured, measured_videos, video_files
 
 def folder_source(own: FolderConfig, config: DataConfig, root: Path) -> Source:
     """Return every video of the folder as a take; unlabelled ones have the split `pretrain`."""
-    folder = root if own.path == "." else inside(root, own.path, "the data root")
+    folder = inside(root, own.path, "the data root")
     names = video_files(folder)
     if not names:
         raise InputError(f"{folder}: no video in it; set data.folder.path and the data root")
@@ -84,9 +84,9 @@ def _takes(
     own = config.folder
     takes = [_take(ids[name], mine) for name, mine in rows.items()]
     if own.splits is not None:
-        folder = root if own.path == "." else inside(root, own.path)
+        splits = inside(inside(root, own.path), own.splits)
         videos = {key: [ids[name] for name in found] for key, found in _called(list(ids)).items()}
-        given = bundled_splits(inside(folder, own.splits), config.fold, videos)
+        given = bundled_splits(splits, config.fold, videos)
         takes = [{**take, "split": given.get(take["take_id"], take["split"])} for take in takes]
     if config.groups is None:
         return takes, []

@@ -43,7 +43,7 @@ class FolderLayout:
 
     @property
     def base(self) -> Path:
-        return self.root if self.folder == "." else inside(self.root, self.folder)
+        return inside(self.root, self.folder)
 
     def relative(self, name: str) -> str:
         """Return the name of a file relative to the data root."""

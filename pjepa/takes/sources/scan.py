@@ -81,8 +81,7 @@ def _beside_videos(path: Path) -> bool:
 
 def source_folder(config: DataConfig, root: Path) -> Path:
     """Return the folder of a source on this machine; raise an error if it is missing."""
-    relative = config.path or "."
-    folder = root if relative == "." else inside(root, relative, "the data root")
+    folder = inside(root, config.path or ".", "the data root")
     if not folder.is_dir():
         raise InputError(
             f"{folder}: no such folder; set data.{config.source}.path, and PJEPA_DATA_ROOT or "
