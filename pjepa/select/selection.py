@@ -22,7 +22,7 @@ from pjepa.core.tables import Classes, read_classes, read_takes
 from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.features.encoded import encoded
 from pjepa.metrics.segmentation import COMBINED, combined_score, segmentation_scores
-from pjepa.probes.base.roles import Labels
+from pjepa.probes.base.roles import Labels, labelled
 from pjepa.probes.base.scoring import LabelledTake, labelled_take
 from pjepa.probes.linear.config import LinearConfig
 from pjepa.probes.linear.probe import fit_converged
@@ -51,8 +51,7 @@ def judged_takes(takes: pd.DataFrame, labels: Labels, by: str) -> JudgedTakes:
 
     L2 is chosen on the hold-out; where there is none, on val as well.
     """
-    known = [bool((labels.get(take, np.zeros(0)) >= 0).any()) for take in takes["take_id"]]
-    table = takes[known]
+    table = labelled(takes, labels)
     train, held = table["split"] == "train", table["holdout"].astype(bool)
     rows = {"train": train & ~held, "holdout": train & held, "val": table["split"] == "val"}
     ids = {name: tuple(table.loc[chosen, "take_id"].astype(str)) for name, chosen in rows.items()}

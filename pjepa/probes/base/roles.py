@@ -33,7 +33,7 @@ class Roles:
 
 def take_roles(takes: pd.DataFrame, labels: Labels) -> Roles:
     """Return the roles of the labelled takes of the takes table."""
-    table = _labelled(takes, labels)
+    table = labelled(takes, labels)
     train, held = table["split"] == "train", table["holdout"].astype(bool)
     split = "test" if (table["split"] == "test").any() else "val"
     reported = table[table["split"] == split]
@@ -52,14 +52,15 @@ def habit_roles(roles: Roles, takes: pd.DataFrame, labels: Labels, select_on: Se
     """
     if select_on == "holdout":
         return roles
-    table = _labelled(takes, labels)
+    table = labelled(takes, labels)
     chosen = () if select_on == "last" else _ids(table[table["split"] == select_on])
     if select_on != "last" and not chosen:
         raise InputError(f"probe.common.select_on {select_on}: no {select_on} take has labels")
     return replace(roles, fit=_ids(table[table["split"] == "train"]), holdout=chosen)
 
 
-def _labelled(takes: pd.DataFrame, labels: Labels) -> pd.DataFrame:
+def labelled(takes: pd.DataFrame, labels: Labels) -> pd.DataFrame:
+    """Return the rows of the takes that have a label."""
     known = [bool((labels.get(take, np.zeros(0)) >= 0).any()) for take in takes["take_id"]]
     return takes[known]
 
