@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -132,7 +132,9 @@ class PatchWriter:
     def __init__(self, file: BinaryIO, info: PatchInfo, steps: int) -> None:
         self.file, self.expected = file, (steps, info.cells, info.width)
         self.written = 0
-        file.write(safetensors_header(info, self.expected))
+        size = 2 * steps * info.cells * info.width
+        tensor = {"dtype": "F16", "shape": list(self.expected), "data_offsets": [0, size]}
+        file.write(safetensors_header(stored_facts(info), {TENSOR: tensor}))
 
     def append(self, patches: Half) -> None:
         """Add features [n, cells, width]."""
@@ -147,13 +149,9 @@ def stored_facts(info: PatchInfo) -> dict[str, Any]:
     return {name: value for name, value in asdict(info).items() if name not in UNKEYED}
 
 
-def safetensors_header(info: PatchInfo, shape: tuple[int, int, int]) -> bytes:
-    """Return the bytes before the data of a safetensors file with one fp16 tensor."""
-    size = 2 * shape[0] * shape[1] * shape[2]
-    entries = {
-        "__metadata__": {METADATA: json.dumps(stored_facts(info), sort_keys=True)},
-        TENSOR: {"dtype": "F16", "shape": list(shape), "data_offsets": [0, size]},
-    }
+def safetensors_header(metadata: Mapping[str, Any], tensors: Mapping[str, Any]) -> bytes:
+    """Return the bytes before the data of a safetensors file with our metadata."""
+    entries = {"__metadata__": {METADATA: json.dumps(metadata, sort_keys=True)}, **tensors}
     header = json.dumps(entries, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
     return len(header).to_bytes(8, "little") + header

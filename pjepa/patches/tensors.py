@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from pjepa.core.files import atomic_file, read_torch
+from pjepa.patches.store import METADATA, safetensors_header
 from pjepa.ui.errors import InputError
 
-METADATA = "pjepa"  # one JSON value: safetensors does not keep the order of several
 DTYPES = {
     torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64",
 }  # fmt: skip
@@ -63,17 +63,14 @@ def tensors_id(state: Mapping[str, Tensor]) -> str:
 
 def write_tensors(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
     """Write a `.safetensors` file tensor by tensor: equal content gives equal bytes."""
-    entries: dict[str, Any] = {"__metadata__": {METADATA: json.dumps(metadata, sort_keys=True)}}
-    start = 0
+    entries, start = {}, 0
     for name in sorted(state):
         stop = start + state[name].numel() * state[name].element_size()
         shape = list(state[name].shape)
         kind = DTYPES[state[name].dtype]
         entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, stop]}
         start = stop
-    header = json.dumps(entries, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
     with atomic_file(path) as partial, partial.open("wb") as file:
-        file.write(len(header).to_bytes(8, "little") + header)
+        file.write(safetensors_header(metadata, entries))
         for name in sorted(state):
             file.write(tensor_bytes(state[name]))
