@@ -25,11 +25,11 @@ from pjepa.takes.folders import below
 from pjepa.takes.source import Annotation, Source, left_out, take_row
 from pjepa.takes.sources.archive_surgical import surgical_source
 from pjepa.takes.sources.archive_table import ARCHIVES, Archive
+from pjepa.takes.sources.assembly101 import PERSON
 from pjepa.takes.sources.egoprocel import take_of_video
 from pjepa.ui.errors import InputError
 
 SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-PERSON = re.compile(r"_(\d+)-\w+_\d+_user_id")
 LARGEST = 99_999  # class id
 NEEDED = ("sample_uid", "video_path", "official_split", "start_sec", "end_sec")
 

@@ -28,7 +28,7 @@ COARSE = "coarse-annotations"
 KINDS = ("assembly", "disassembly")
 # Trained on Assembly101's train labels; one frame at a time, so without look-ahead.
 TSM = FeatureInfo("TSM of Assembly101", lookahead_s=0.0, train_labels=True)
-PERSON = re.compile(r"_(\d+)-\w+_\d+_user_id")
+PERSON = re.compile(r"_(\d+)-\w+_\d+_user_id")  # in the name of a recording
 
 
 @dataclass(frozen=True)
