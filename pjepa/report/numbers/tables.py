@@ -101,6 +101,12 @@ def interval_span(interval: Interval) -> str:
     return f"{interval.low:+.1f} to {interval.high:+.1f}"
 
 
+def signed(interval: Interval) -> str:
+    """Return a difference and its interval as Markdown, bold where zero is outside."""
+    text = f"{interval.mean:+.1f} ({interval_span(interval)})"
+    return f"**{text}**" if interval.excludes_zero else text
+
+
 def few_groups(interval: Interval) -> str:
     return f"{interval.groups} groups: no interval"
 

@@ -12,7 +12,7 @@ from pjepa.report.numbers.confusable import ENOUGH, ZOOM_POINTS, ClassPair, Zoom
 from pjepa.report.numbers.gains import ClassGain
 from pjepa.report.numbers.maps import PAPER as PAPER_PATHS
 from pjepa.report.numbers.maps import Maps
-from pjepa.report.numbers.tables import few_groups, interval_span
+from pjepa.report.numbers.tables import few_groups, signed
 from pjepa.report.numbers.text import escaped, markdown_table
 from pjepa.report.numbers.trajectories import PAPER as PAPER_TRAJECTORIES
 from pjepa.report.numbers.trajectories import Medians
@@ -125,7 +125,7 @@ def class_gains_markdown(gains: Sequence[ClassGain], classes: Classes) -> str:
             f"{row.frames:.0f}",
             f"{row.before:.1f}",
             f"{row.after:.1f}",
-            _signed(row.gain),
+            signed(row.gain),
         ]
         for row in gains
     ]
@@ -156,11 +156,6 @@ def _median(value: Interval | None) -> str:
         return "undefined"
     span = f"{value.low:.3f}–{value.high:.3f}" if value.holds else few_groups(value)
     return f"{value.mean:.3f} ({span})"
-
-
-def _signed(gain: Interval) -> str:
-    text = f"{gain.mean:+.1f} ({interval_span(gain)})"
-    return f"**{text}**" if gain.excludes_zero else text
 
 
 def _name(label: int, classes: Classes) -> str:

@@ -15,7 +15,7 @@ from pjepa.report.numbers.confusable import class_confusion
 from pjepa.report.numbers.gains import class_gains, f1_by_length, take_gains
 from pjepa.report.numbers.maps import Maps, same_segments
 from pjepa.report.numbers.marks import LEGEND, marked_name, with_mark
-from pjepa.report.numbers.tables import by_privilege, interval_span, metric_names
+from pjepa.report.numbers.tables import by_privilege, metric_names, signed
 from pjepa.report.numbers.text import escaped, markdown_table
 from pjepa.report.page.analyses_markdown import lengths_markdown, trajectory_markdown
 from pjepa.report.page.frames import take_sheets
@@ -115,7 +115,7 @@ def between_markdown(found: Comparison, probe: str) -> str:
         row = [f"`{marked_name(cell)}`"]
         for name in metrics:
             row += [f"{value:.1f}" for value in found.values(cell, name)]
-            row.append(_signed(found.between[cell.probe, cell.representation][name]))
+            row.append(_same_or_signed(found.between[cell.probe, cell.representation][name]))
         rows.append(row)
     return markdown_table(header, rows)
 
@@ -249,8 +249,5 @@ def _provenance(found: Comparison, findings: tuple[Findings, Findings]) -> list[
     return parts
 
 
-def _signed(difference: Interval) -> str:
-    if difference.low == difference.high == 0:
-        return "same"
-    text = f"{difference.mean:+.1f} ({interval_span(difference)})"
-    return f"**{text}**" if difference.excludes_zero else text
+def _same_or_signed(difference: Interval) -> str:
+    return "same" if difference.low == difference.high == 0 else signed(difference)
