@@ -14,14 +14,14 @@ from pjepa.encoder.segments.rule import SegmentRule
 from pjepa.live.labels import LabelStream, StepRuns
 from pjepa.probes.attentive.config import AttentiveConfig
 from pjepa.probes.base.temporal import Task
-from pjepa.probes.ltcausal.config import LTCausalProbeConfig
+from pjepa.probes.ltcausal.config import LTCausalConfig
 from tests.probes.kinds import new_probe
 
 TASK = Task(16, 3, 0)
 LAYERS = {"stages": 2, "layers": 2, "width": 8, "window": 4, "stride": 4, "reduction": 1}
 PROBES = {
     "attentive": new_probe("attentive", AttentiveConfig(window=9, chunk=4, width=8), TASK, 0),
-    "ltcausal": new_probe("ltcausal", LTCausalProbeConfig(**LAYERS), TASK, 0),
+    "ltcausal": new_probe("ltcausal", LTCausalConfig(**LAYERS), TASK, 0),
 }
 
 

@@ -13,9 +13,9 @@ from pjepa.probes.attentive.config import AttentiveConfig
 from pjepa.probes.base.temporal import Task
 from pjepa.probes.foreground.config import ForegroundConfig
 from pjepa.probes.linear.probe import LinearProbe
-from pjepa.probes.ltcausal.config import LTCausalProbeConfig
-from pjepa.probes.ltcontext.config import LTContextProbeConfig
+from pjepa.probes.ltcausal.config import LTCausalConfig
 from pjepa.probes.shared.long_term import model as ltcontext
+from pjepa.probes.shared.long_term.config import LTContextConfig
 from pjepa.probes.shared.long_term.windowed import HIDDEN, Strides, Visibility
 from pjepa.ui.errors import InputError
 from tests.probes.kinds import new_probe
@@ -41,7 +41,7 @@ def attentive(kind="causal", **changes):
 
 
 def ltcausal(**changes):
-    config = LTCausalProbeConfig(**{**LTC, **changes})
+    config = LTCausalConfig(**{**LTC, **changes})
     return scaled(new_probe("ltcausal", config, TASK, 0), 1.2)  # more would amplify rounding
 
 
@@ -169,7 +169,7 @@ def test_memory_is_bounded():
 
 
 def test_probes_of_the_whole_take_are_refused():
-    probe = new_probe("ltcontext", LTContextProbeConfig(**LTC), TASK, 0)
+    probe = new_probe("ltcontext", LTContextConfig(**LTC), TASK, 0)
     with pytest.raises(InputError, match="whole take"):
         ProbeStream(probe)
 

@@ -22,8 +22,8 @@ from pjepa.pooler.models.stored import write_weights
 from pjepa.probes.attentive.config import AttentiveConfig
 from pjepa.probes.base.temporal import Task
 from pjepa.probes.linear.probe import LinearProbe
-from pjepa.probes.ltcausal.config import LTCausalProbeConfig
-from pjepa.probes.ltcontext.config import LTContextProbeConfig
+from pjepa.probes.ltcausal.config import LTCausalConfig
+from pjepa.probes.shared.long_term.config import LTContextConfig
 from pjepa.streams.schema import StreamInfo
 from pjepa.streams.store import StreamWriter, Take
 from tests.probes.kinds import new_probe
@@ -127,8 +127,8 @@ def make_probes(root: Path, encoded: int, raw: int) -> None:
         probes = {
             "linear": LinearProbe(weight, *still),
             "attentive": new_probe("attentive", attentive, task, 0),
-            "ltcausal": new_probe("ltcausal", LTCausalProbeConfig(**layers), task, 0),
-            "ltcontext": new_probe("ltcontext", LTContextProbeConfig(**layers), task, 0),
+            "ltcausal": new_probe("ltcausal", LTCausalConfig(**layers), task, 0),
+            "ltcontext": new_probe("ltcontext", LTContextConfig(**layers), task, 0),
         }
         for kind, probe in probes.items():
             folder = root / f"results/probe/{kind}-{name}/model"

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pjepa.live.ltcausal_memory import LTCausalMemory
 from pjepa.probes.base.temporal import Task
-from pjepa.probes.ltcausal.config import LTCausalConfig, LTCausalProbeConfig
+from pjepa.probes.ltcausal.config import LTCausalConfig
 from pjepa.probes.ltcausal.model import LTCausal
 from pjepa.probes.ltcausal.probe import LTCausalProbe
 from pjepa.probes.shared.long_term.model import official_weights
@@ -105,7 +105,7 @@ def test_the_norm_decides_whether_it_is_causal() -> None:
         model = small_model(instance_norm=norm)
         whole, prefix = model.predict(features, segments), model.predict(features[:9], segments[:9])
         assert torch.allclose(whole[:9], prefix, atol=1e-6) is not norm
-        section = LTCausalProbeConfig(kind="release", instance_norm=norm)
+        section = LTCausalConfig(kind="release", instance_norm=norm)
         assert LTCausalProbe(section, Task(6, 4)).sight.to == ("take" if norm else "segment")
 
 

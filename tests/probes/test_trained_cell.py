@@ -17,7 +17,7 @@ from pjepa.probes.base import training
 from pjepa.probes.base.config import ProbeCommonConfig
 from pjepa.probes.base.registry import load_probe
 from pjepa.probes.foreground.config import ForegroundConfig
-from pjepa.probes.ltcausal.config import LTCausalProbeConfig
+from pjepa.probes.ltcausal.config import LTCausalConfig
 from pjepa.probes.shared.cell.cell import CellInputs, run_cell
 from pjepa.streams.store import StreamReader, read_labels, write_labels
 from pjepa.ui.errors import InputError
@@ -105,7 +105,7 @@ def test_a_stream_without_boundaries_is_streamed_by_time(tmp_path: Path) -> None
     inputs = world(tmp_path, annotated=False)
     trained_cell(inputs, tmp_path / "out")
     assert list(json.loads((tmp_path / "out" / "streaming.json").read_text())) == ["seconds"]
-    causal = LTCausalProbeConfig(epochs=1, stages=1, layers=1, width=8, window=4)
+    causal = LTCausalConfig(epochs=1, stages=1, layers=1, width=8, window=4)
     with pytest.raises(InputError, match="no annotated segment"):
         run_cell(inputs, tmp_path / "none", "ltcausal", "raw", TRAINED, causal)
     blocks = causal.model_copy(update={"block": 4})

@@ -19,10 +19,10 @@ from pjepa.probes.base.registry import load_probe
 from pjepa.probes.base.temporal import Task, TrainedProbe
 from pjepa.probes.base.trained import Fitting
 from pjepa.probes.base.training import ProbeTake, epoch_rate, take_seed
-from pjepa.probes.fact.config import FactProbeConfig
+from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.foreground.config import ForegroundConfig
-from pjepa.probes.ltcausal.config import LTCausalProbeConfig
-from pjepa.probes.ltcontext.config import LTContextProbeConfig
+from pjepa.probes.ltcausal.config import LTCausalConfig
+from pjepa.probes.shared.long_term.config import LTContextConfig
 from pjepa.ui.errors import InputError
 from tests.probes.kinds import KINDS
 
@@ -34,13 +34,13 @@ SMALL: dict[str, TrainedConfig] = {
     "attentive": AttentiveConfig(
         epochs=6, lr=0.01, milestones=(4,), window=12, chunk=4, width=16, heads=2
     ),
-    "ltcontext": LTContextProbeConfig(
+    "ltcontext": LTContextConfig(
         epochs=6, lr=0.02, milestones=(4,), stages=2, layers=2, width=16, window=4, stride=4
     ),
-    "ltcausal": LTCausalProbeConfig(
+    "ltcausal": LTCausalConfig(
         epochs=6, lr=0.02, milestones=(4,), stages=2, layers=2, width=16, window=4, stride=4
     ),
-    "fact": FactProbeConfig(
+    "fact": FactConfig(
         epochs=6, lr=0.02, milestones=(4,), blocks="iU", tokens=4, hidden=16, frame_dim=16,
         action_dim=16, action_heads=2, action_ffn=16, frame_layers=2, update_frame_layers=2,
         action_layers=1, average_segments=3, smooth_weight=0.0,

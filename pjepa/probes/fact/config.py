@@ -1,4 +1,4 @@
-"""All numbers of FACT."""
+"""`probe.fact`: FACT and its training."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pjepa.core.section import Section
 from pjepa.probes.base.config import TrainedConfig
 
 
-class FactConfig(Section):
-    """FACT's model; defaults are the P-JEPA supplement's table, what it leaves open is FACT's
-    EgoProceL file.
+class FactConfig(TrainedConfig):
+    """FACT and its training; defaults are the P-JEPA supplement's table, what it leaves open is
+    FACT's EgoProceL file.
 
     FACT's own name of a setting is given in brackets where ours differs.
     """
@@ -56,13 +55,12 @@ class FactConfig(Section):
     # Inference
     merge_weight: float = Field(0.9, ge=0, le=1)  # of the frames; "matching weight" there [mwt]
 
-    # Optimisation (Adam, one take per step)
+    # Training, one take per step
+    optimizer: Literal["adamw", "adam"] = "adam"
     epochs: int = Field(150, ge=1)  # official: 350
     lr: float = Field(1e-4, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
     milestones: tuple[int, ...] = (100,)  # official: 250
-    gamma: float = Field(0.1, gt=0, le=1)
-    clip_grad: float = Field(10.0, gt=0)
+    clip_grad: float = Field(10.0, ge=0)
 
     @model_validator(mode="after")
     def possible(self) -> Self:
@@ -87,11 +85,4 @@ class FactConfig(Section):
         return self.model_copy(update={"tokens": max(self.tokens, segments)})
 
 
-class FactProbeConfig(FactConfig, TrainedConfig):
-    """FACT with its training: Adam, one take per step, gradients clipped."""
-
-    optimizer: Literal["adamw", "adam"] = "adam"
-    clip_grad: float = Field(10.0, ge=0)
-
-
-CONFIG = FactProbeConfig
+CONFIG = FactConfig

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from pjepa.probes.base.temporal import Task
-from pjepa.probes.fact.config import FactProbeConfig
+from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.fact.model import Fact, Outputs
 from pjepa.probes.shared.together import WholeTakeProbe
 
@@ -13,7 +13,7 @@ from pjepa.probes.shared.together import WholeTakeProbe
 class FactProbe(WholeTakeProbe):
     """FACT (CVPR 2024) on one take; every prediction depends on the whole of it."""
 
-    def __init__(self, config: FactProbeConfig, task: Task) -> None:
+    def __init__(self, config: FactConfig, task: Task) -> None:
         super().__init__()
         self.model = Fact(config, task.width, task.classes, task.background)
 

@@ -6,13 +6,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pjepa.probes.base.config import TrainedConfig
 from pjepa.probes.shared.long_term.config import LTContextConfig
 
 
 class LTCausalConfig(LTContextConfig):
-    """LT-Causal's model; defaults are the supplement's EgoProceL table ("Causal LTContext"), the
-    rest is LTContext's.
+    """LT-Causal and its training; defaults are the supplement's EgoProceL table ("Causal
+    LTContext"), the rest is LTContext's.
 
     `kind: strict` is LTContext made causal, as the paper writes it. `release` is what the authors'
     code computes: a query's window is |i - j| <= W, keys come from the stage before like values,
@@ -41,8 +40,4 @@ class LTCausalConfig(LTContextConfig):
         return self.kind == "release"
 
 
-class LTCausalProbeConfig(LTCausalConfig, TrainedConfig):
-    """LT-Causal with its training."""
-
-
-CONFIG = LTCausalProbeConfig
+CONFIG = LTCausalConfig

@@ -2,7 +2,7 @@
 
 from pjepa.probes.base.sight import Sight
 from pjepa.probes.base.temporal import Task
-from pjepa.probes.ltcausal.config import LTCausalProbeConfig
+from pjepa.probes.ltcausal.config import LTCausalConfig
 from pjepa.probes.ltcausal.model import LTCausal
 from pjepa.probes.shared.long_term.probe import LTContextProbe
 
@@ -13,7 +13,7 @@ class LTCausalProbe(LTContextProbe):
     The release's, with its instance norm, sees the whole take.
     """
 
-    def __init__(self, config: LTCausalProbeConfig, task: Task) -> None:
+    def __init__(self, config: LTCausalConfig, task: Task) -> None:
         super(LTContextProbe, self).__init__()
         self.model = LTCausal(config, task.width, task.classes)
         self.sight = Sight("segment") if config.block is None else Sight("block", config.block)

@@ -1,21 +1,22 @@
-"""All numbers of LTContext and LT-Causal, as in the tables of the P-JEPA supplement."""
+"""LTContext and its training; LT-Causal builds on it."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from pjepa.core.section import Section
+from pjepa.probes.base.config import TrainedConfig
 
 
-class LTContextConfig(Section):
-    """LTContext's model; defaults are the supplement's Assembly101 table, what it leaves open is
-    official.
+class LTContextConfig(TrainedConfig):
+    """LTContext and its training, one take per step; defaults are the supplement's Assembly101
+    table, what it leaves open is official (`gamma`: the paper's factor elsewhere).
 
     Where the official Assembly101 setting differs, it is given in brackets. `attention_dropout` and
     `output_dropout` are official only (the second is fixed in the official code). So is
     `instance_norm`: the official flag acts inverted, so its "true" (all published results) is off.
+    Official training is Adam with weight decay 1e-3, 120 epochs, cosine after 15 of them to 5e-5.
     """
 
     tuned: ClassVar[tuple[str, ...]] = (
@@ -49,16 +50,9 @@ class LTContextConfig(Section):
     smoothing: float = Field(0.17, ge=0)
     clip: float = Field(16.0, gt=0)  # of the squared step of log-probabilities
 
-    # Optimisation, one take per step
-    optimizer: Literal["adamw", "adam"] = "adamw"  # [adam: weight decay is part of the gradient]
-    epochs: int = Field(30, ge=1)  # [120]
+    # Training
     lr: float = Field(2.5e-4, gt=0)
-    weight_decay: float = Field(0.0, ge=0)  # [1e-3]
-    schedule: Literal["step", "cosine"] = "step"  # [cosine, after constant_epochs, to lr_min]
     milestones: tuple[int, ...] = (10, 20)
-    gamma: float = Field(0.1, gt=0, le=1)  # not in the table; the paper's factor elsewhere
-    constant_epochs: int = Field(0, ge=0)  # [15]
-    lr_min: float = Field(0.0, ge=0)  # [5e-5]
 
     @model_validator(mode="after")
     def possible(self) -> LTContextConfig:
