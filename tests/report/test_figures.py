@@ -1,5 +1,6 @@
 """The pictures: right takes, safe names, same bytes, and nothing invented where data is missing."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from matplotlib.image import imread
 
 from pjepa.core.tables import read_classes
 from pjepa.report.config import ReportConfig
-from pjepa.report.figures.figures import cell_kind, draw_curves, draw_summary, read_curves
+from pjepa.report.figures.figures import cell_kind, draw_curves, draw_summary, read_curves, save_png
 from pjepa.report.figures.palette import BACKGROUND, HUES, INKS, PATTERNS, class_look
 from pjepa.report.figures.timelines import (
     Strip,
@@ -140,3 +141,12 @@ def test_curves_show_what_is_there(project: Path, tmp_path: Path) -> None:
         (tmp_path / "plots/metrics/loss.tsv").write_bytes(content)
         with pytest.raises(InputError, match=r"loss.tsv: not a curve; run `dvc repro pretrain`"):
             read_curves(tmp_path)
+
+
+def test_letters_that_the_font_lacks_are_no_warning(tmp_path: Path) -> None:
+    figure = Figure()
+    figure.text(0.5, 0.5, "日本")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        save_png(figure, tmp_path / "x.png")
+    assert (tmp_path / "x.png").stat().st_size

@@ -7,6 +7,7 @@ or time stamp: the same numbers give the same bytes.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,8 +67,12 @@ def house_style() -> Iterator[None]:
 
 
 def save_png(figure: Figure, path: Path, made_by: str | None = None) -> None:
-    """Write a PNG without metadata but its maker, whole or not at all."""
-    with atomic_file(path) as partial:
+    """Write a PNG without metadata but its maker, whole or not at all.
+
+    Letters that the font lacks become boxes, without a warning for each.
+    """
+    with atomic_file(path) as partial, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         metadata = {"Software": made_by}
         figure.savefig(partial, format="png", dpi=DPI, facecolor="white", metadata=metadata)
 
