@@ -32,7 +32,9 @@ class Section(BaseModel):
     (`dvc exp run -S '+section.key=value'` sets one).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
+    )
     tuned: ClassVar[tuple[str, ...]] = ()
 
     def always_shown(self) -> tuple[str, ...]:
@@ -90,7 +92,8 @@ def one_line(error: ValidationError, kind: type[BaseModel], name: str = "") -> s
     text = fault["msg"].removeprefix("Value error, ")
     allowed = _allowed(kind, fault["loc"])
     value = "" if isinstance(fault["input"], dict) else f" = {fault['input']!r}"
-    return f"{PARAMS}: {place}{value}: {text}{allowed}{more}"
+    where = f"{PARAMS}: {place}{value}: " if place else f"{PARAMS}: "  # no place: all of params
+    return f"{where}{text}{allowed}{more}"
 
 
 def _field(kind: type[BaseModel], loc: tuple[int | str, ...]) -> FieldInfo | None:

@@ -25,6 +25,11 @@ FAULTS = {
     "data: {source: folder, order: shuffled}": ["data", "order shuffled", "of the demo"],
     "data: {source: folders}": ["data.source", "'folders'", "mstcn"],
     "report: {bootstrap: 3, seed: -1}": ["report.bootstrap", "3", ">= 10", "and 1 more"],
+    "patches: {checkpoint: /abs}": ["params.yaml: patches.checkpoint /abs is a path of one"],
+    "tokens: {fps: .inf}": ["tokens.fps = inf: ", "finite"],
+    "pjepa: {lr: .inf}": ["pjepa.lr = inf: ", "finite"],
+    "probe: {linear: {l2: [0.1, .inf]}}": ["probe.linear.l2.1 = inf: ", "finite"],
+    "probe: {attentive: {weight_decay: .nan}}": ["probe.attentive.weight_decay = nan: ", "finite"],
     "nothing": ["params.yaml", "expected sections"],
     "a: [1": ["params.yaml", "not YAML"],
 }
