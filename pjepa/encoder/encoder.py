@@ -8,6 +8,8 @@ The student and the teacher are this module; at inference only it is needed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from operator import index
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from pjepa.core.files import atomic_file, read_json, write_json
+from pjepa.core.files import atomic_file, read_object, write_json
 from pjepa.core.runs import runs
 from pjepa.encoder.attention.layout import Layout, layout_of_segments
 from pjepa.encoder.attention.plan import attention_plan
@@ -159,7 +161,9 @@ class ProcedureEncoder(nn.Module):
             raise InputError(
                 f"tokens are {tuple(x.shape)}, this encoder takes [T, {self.config.d_in}]"
             )
-        lengths = self._own_lengths(x) if segment_lengths is None else list(segment_lengths)
+        if not len(x):
+            raise InputError("no token to encode: expected at least one")
+        lengths = self._own_lengths(x) if segment_lengths is None else _counts(segment_lengths)
         if sum(lengths) != len(x):
             raise InputError(f"segment lengths sum to {sum(lengths)}, there are {len(x)} tokens")
         return self(x, layout_of_segments([lengths]).to(x.device))
@@ -230,7 +234,7 @@ class ProcedureEncoder(nn.Module):
             from pjepa.hub.models import downloaded_folder
 
             folder = downloaded_folder(str(name), revision, cache_dir, token)
-        config = _read_config(folder / "config.json")
+        config = _read_config(folder)
         _check_sizes(config, folder)
         encoder = cls(config)
         encoder.load_state_dict(_read_weights(folder / "model.safetensors", encoder.state_dict()))
@@ -249,37 +253,59 @@ class ProcedureEncoder(nn.Module):
         return load_release(source, architecture, device)
 
 
-def _read_config(path: Path) -> EncoderConfig:
+def _counts(lengths: Sequence[int]) -> list[int]:
+    """Return the numbers of tokens of segments as plain integers, each at least 1."""
+    counts = []
+    for place, length in enumerate(lengths):
+        count = 0
+        with suppress(TypeError):  # 2.5, or a text
+            count = index(length)
+        if count < 1:
+            raise InputError(
+                f"segment_lengths[{place}] is {length!r}; expected a count of tokens, 1 or more"
+            )
+        counts.append(count)
+    return counts
+
+
+def _read_config(folder: Path) -> EncoderConfig:
+    path, inside = folder / "config.json", folder / "pjepa"
+    if not path.is_file():
+        hint = f"; did you mean {inside}?" if (inside / path.name).is_file() else ""
+        raise InputError(f"{folder}: holds no encoder (no {path.name}){hint}")
     try:
-        return EncoderConfig.model_validate(read_json(path))
+        return EncoderConfig.model_validate(read_object(path))
     except ValidationError as error:
         fault = error.errors()[0]
-        place = ".".join(map(str, fault["loc"]))
-        raise InputError(
-            f"{path}: {place}: {fault['msg']}; not an encoder of this version"
-        ) from None
+        place = "".join(f"{part}: " for part in fault["loc"])
+        text = fault["msg"].removeprefix("Value error, ")
+        raise InputError(f"{path}: {place}{text}; not an encoder of this version") from None
 
 
 def _check_sizes(config: EncoderConfig, folder: Path) -> None:
-    """Refuse a config that asks for more than the weights hold, before allocating anything."""
+    """Refuse a config of other sizes than the weights, before allocating anything."""
     path = folder / "model.safetensors"
     try:
         with safe_open(path, framework="pt") as file:
             shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path}: not a safetensors file ({error})") from None
+    width, d_in, hidden = (
+        shapes.get(name, [])[:1] for name in ("norm.weight", "mean", "blocks.0.mlp.fc1.weight")
+    )
+    if not (width and d_in and hidden):
+        raise InputError(f"{path}: not the weights of an encoder")
     blocks = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
-    sides = {side for shape in shapes.values() for side in shape}
-    largest = max(sides, default=0)
-    for name, value, good in (
-        ("depth", config.depth, config.depth == blocks),
-        ("width", config.width, config.width in sides),
-        ("d_in", config.d_in, config.d_in in sides),
-        ("mlp_ratio", config.mlp_ratio, config.width * config.mlp_ratio <= largest + 1),
+    for name, value, wanted, found in (
+        ("width", config.width, config.width, width[0]),
+        ("d_in", config.d_in, config.d_in, d_in[0]),
+        ("depth", config.depth, config.depth, blocks),
+        ("mlp_ratio", config.mlp_ratio, int(config.width * config.mlp_ratio), hidden[0]),
     ):
-        if not good:
+        if wanted != found:
+            held = f"{found / width[0]:g}" if name == "mlp_ratio" else found
             raise InputError(
-                f"{folder / 'config.json'}: {name} {value} is not what {path.name} holds"
+                f"{folder / 'config.json'}: {name} {value} is not what {path.name} holds ({held})"
             )
 
 

@@ -1,3 +1,7 @@
+import json
+import re
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -124,11 +128,59 @@ def test_no_projection_where_the_width_stays():
         (torch.randn(5, 7), [5], "takes [T, 6]"),
         (torch.randn(5, 6), [2, 2], "sum to 4"),
         (torch.randn(5, 6), None, "segment_lengths"),
+        (torch.randn(5, 6), [6, -1], "segment_lengths[1] is -1; expected a count of"),
+        (torch.randn(5, 6), [5, 0], "segment_lengths[1] is 0"),
+        (torch.randn(5, 6), [2.5, 2.5], "segment_lengths[0] is 2.5"),
+        (torch.randn(5, 6), ["5"], "segment_lengths[0] is '5'"),
+        (torch.zeros(0, 6), [], "no token to encode"),
+        (torch.zeros(0, 6), None, "no token to encode"),
     ],
 )
 def test_wrong_input_is_named(tokens, segments, message):
-    with pytest.raises(InputError, match=message.replace("[", r"\[")):
+    with pytest.raises(InputError, match=re.escape(message)):
         encoder().encode(tokens, segments)
+
+
+def test_segment_lengths_of_numpy_and_torch_are_whole_numbers_too():
+    model, x = encoder(), torch.randn(5, 6)
+    for lengths in (np.array([2, 3]), torch.tensor([2, 3]), (2, np.int32(3))):
+        assert torch.equal(model.encode(x, lengths), model.encode(x, [2, 3]))
+
+
+def test_a_folder_without_an_encoder_is_named_and_the_one_inside_it(tmp_path):
+    (tmp_path / "models").mkdir()
+    with pytest.raises(InputError, match=r"models: holds no encoder \(no config\.json\)$"):
+        ProcedureEncoder.from_pretrained(tmp_path / "models")
+    encoder().save(tmp_path / "models/pjepa")
+    with pytest.raises(InputError, match=r"no config\.json\); did you mean .*models/pjepa\?$"):
+        ProcedureEncoder.from_pretrained(tmp_path / "models")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 12}, "width 12 is not what model.safetensors holds (16)"),
+        ({"width": 64}, "width 64 is not what model.safetensors holds (16)"),
+        ({"d_in": 16}, "d_in 16 is not what model.safetensors holds (6)"),
+        ({"depth": 3}, "depth 3 is not what model.safetensors holds (2)"),
+        ({"mlp_ratio": 2.0}, "mlp_ratio 2.0 is not what model.safetensors holds (4)"),
+        ({"heads": 5}, "config.json: heads 5 does not divide width 16"),
+    ],
+)
+def test_a_config_of_other_weights_names_its_wrong_field(tmp_path, changes, message):
+    model = encoder()
+    model.save(tmp_path)
+    config = {**model.config.model_dump(), **changes}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=re.escape(message)):
+        ProcedureEncoder.from_pretrained(tmp_path)
+
+
+def test_a_config_that_is_no_object_is_named(tmp_path):
+    encoder().save(tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(InputError, match=r"config\.json: expected a JSON object, found list"):
+        ProcedureEncoder.from_pretrained(tmp_path)
 
 
 def test_under_autocast_the_residual_stream_and_the_statistics_stay_in_full_precision():
