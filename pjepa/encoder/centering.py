@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 
 from pjepa.encoder.attention.layout import Layout
+from pjepa.ui.errors import InputError
 
 RIDGE = 0.01  # share of the mean variance added to W, so that it can be inverted
+STILL = 1e-10  # a mean variance up to here is rounding: no token differs from its take's mean
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ def fit_style(takes: Iterable[Tensor], rank: int, look: float) -> Style:
         tokens += len(take)
     means = torch.stack(found)  # [takes, D]
     within = scatter / tokens  # W [D, D]
+    if within.diagonal().mean() <= STILL:
+        raise InputError("no feature changes inside any take; check the features' extractor")
     within += RIDGE * within.diagonal().mean() * torch.eye(len(within)).to(within)
     values, axes = torch.linalg.eigh(within)
     whiten = axes * values.rsqrt() @ axes.T

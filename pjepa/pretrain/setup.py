@@ -18,7 +18,7 @@ from pjepa.nn.optimizers import AdamW
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.pretrain.neighbours import segment_means
 from pjepa.pretrain.objective import Jepa
-from pjepa.pretrain.takes.take import TrainingTake, take_share, token_statistics
+from pjepa.pretrain.takes.take import LEAST_STD, TrainingTake, take_share, token_statistics
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
 
@@ -78,7 +78,13 @@ def _initial_encoder(config: PjepaConfig, d_in: int) -> ProcedureEncoder:
 
 def measure_statistics(encoder: ProcedureEncoder, takes: Sequence[TrainingTake]) -> None:
     """Fill the encoder's buffers: spread of tokens, style of takes, threshold for segments."""
-    for buffer, value in zip((encoder.mean, encoder.std), token_statistics(takes), strict=True):
+    measured = token_statistics(takes)
+    if (measured[1] <= LEAST_STD).all():
+        raise InputError(
+            "pretrain: no feature changes in any of the training takes; check the features' "
+            "extractor"
+        )
+    for buffer, value in zip((encoder.mean, encoder.std), measured, strict=True):
         buffer.copy_(torch.from_numpy(value))
     config = encoder.config
     if config.style_rank:

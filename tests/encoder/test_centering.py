@@ -1,7 +1,9 @@
+import pytest
 import torch
 
 from pjepa.encoder.attention.layout import layout_of_segments
 from pjepa.encoder.centering import fit_style, take_mean, visible_style
+from pjepa.ui.errors import InputError
 
 TAKES, LENGTH, WIDTH = 40, 60, 12
 
@@ -55,3 +57,16 @@ def test_take_mean_is_the_mean_of_each_take():
     found = take_mean(x, layout)
     torch.testing.assert_close(found[0], x[:3].mean(dim=0))
     torch.testing.assert_close(found[-1], x[3:].mean(dim=0))
+
+
+@pytest.mark.parametrize("spread", [0.0, 3.0])
+def test_features_that_never_change_inside_a_take_are_named(spread):
+    still = spread * torch.randn(4, 1, WIDTH).expand(4, LENGTH, WIDTH)
+    with pytest.raises(InputError, match="no feature changes inside any take; check the"):
+        fit_style(list(still), 6, 1.0)
+
+
+def test_one_take_that_changes_is_enough():
+    takes = torch.zeros(4, LENGTH, WIDTH)
+    takes[1, :, 0] = torch.randn(LENGTH)
+    assert fit_style(list(takes), 6, 1.0).strength.isfinite().all()

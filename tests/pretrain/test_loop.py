@@ -128,6 +128,15 @@ def test_the_student_never_sees_a_target(takes, config):
         assert torch.equal(before, model.predictions(batch, model.context(batch)))
 
 
+@pytest.mark.parametrize("norm", ["none", "causal_center"])
+@pytest.mark.parametrize("value", [0.0, 0.1])
+def test_features_that_never_change_are_one_line(takes, config, norm, value):
+    still = [replace(take, features=np.full_like(take.features, value)) for take in takes]
+    model = new_model(changed(config, input_norm=norm), still)
+    with pytest.raises(InputError, match="no feature changes"):
+        measure_statistics(model.student, still)
+
+
 def new_trainer(takes, config):
     model = new_model(config, takes)
     return Trainer(model, optimizer_for(model, config), config)

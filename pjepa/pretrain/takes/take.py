@@ -13,6 +13,8 @@ from pjepa.streams.store import StreamReader
 from pjepa.ui.errors import InputError
 from pjepa.ui.progress import say
 
+LEAST_STD = 1e-6  # of a channel; tokens are divided by it
+
 
 @dataclass(frozen=True)
 class TrainingTake:
@@ -55,7 +57,7 @@ def token_statistics(takes: Sequence[TrainingTake]) -> tuple[np.ndarray, np.ndar
     count = sum(len(take.features) for take in takes)
     mean = sum(take.features.sum(axis=0, dtype=np.float64) for take in takes) / count
     square = sum(((take.features.astype(np.float64) - mean) ** 2).sum(axis=0) for take in takes)
-    return np.asarray(mean), np.maximum(np.sqrt(square / count), 1e-6)
+    return np.asarray(mean), np.maximum(np.sqrt(square / count), LEAST_STD)
 
 
 def take_share(takes: Sequence[TrainingTake]) -> float:
