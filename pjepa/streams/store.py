@@ -100,10 +100,7 @@ class StreamWriter:
         if not len(features):
             raise InputError(f"take {take.take_id}: no token; leave the take out")
         if not np.isfinite(features).all():
-            raise InputError(
-                f"take {take.take_id}: features are not finite as {features.dtype}; "
-                "check the backbone or use dtype float32"
-            )
+            raise InputError(_not_finite(take, features))
         return features
 
     def _open(self, path: Path) -> pq.ParquetWriter:
@@ -135,6 +132,20 @@ class StreamWriter:
     ) -> None:
         self.writer.close()
         self.whole.__exit__(kind, error, trace)
+
+
+def _not_finite(take: Take, stored: np.ndarray) -> str:
+    """Return what is wrong with the first number that is not finite, as given or as stored."""
+    given = ~np.isfinite(take.features)
+    token, channel = np.argwhere(given if given.any() else ~np.isfinite(stored))[0]
+    value = take.features[token, channel]
+    at = f"{value:g} at {take.times[token]:g} s, channel {channel}"
+    if not given.any():
+        return (
+            f"take {take.take_id}: feature {at} does not fit {stored.dtype}; set the stage's "
+            "dtype to float32 (tokens.dtype, features.dtype)"
+        )
+    return f"take {take.take_id}: feature is {at}; check the features"
 
 
 def _part(number: int) -> str:
