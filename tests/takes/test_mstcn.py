@@ -178,6 +178,18 @@ def test_missing_takes_can_be_left_out_and_are_listed(gtea: Path) -> None:
     assert len(found.videos) == len(found.takes) == 7
 
 
+def test_unreadable_takes_can_be_left_out_and_say_why(gtea: Path) -> None:
+    (gtea / "gtea/features/S2_Cheese_C1.npy").write_bytes(b"")
+    np.save(gtea / "gtea/features/S3_Cheese_C1.npy", np.zeros((2, 8, 160), np.float32))
+    (gtea / "gtea/features/S1_Coffee_C1.npy").unlink()
+    found = source(gtea, missing="skip", **GTEA_SET)
+    assert found.skipped["no features"] == ["S1_Coffee_C1"]
+    empty, cube = found.skipped["unreadable features"]
+    assert "S2_Cheese_C1.npy: not a .npy array" in empty
+    assert "S3_Cheese_C1.npy: expected a 2-D array of floats, found float32 [2, 8, 160]" in cube
+    assert len(found.videos) == len(found.takes) == 5
+
+
 def test_features_of_another_rate_are_noticed(gtea: Path) -> None:
     np.save(gtea / "gtea/features/S2_Cheese_C1.npy", np.zeros((8, 80), np.float32))
     assert "differ by more than 2%" in " ".join(

@@ -185,6 +185,26 @@ def test_check_prints_a_table_and_ends_with_a_code(
     assert "data check" not in nothing.output  # which has just been run
 
 
+def test_takes_that_may_be_skipped_are_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_bundle(tmp_path / "gtea")
+    (tmp_path / "gtea/features/S1_Coffee_C1.npy").unlink()
+    (tmp_path / "gtea/features/S2_Coffee_C1.npy").write_bytes(b"")
+    data = {"source": "mstcn", "missing": "skip", "mstcn": {"dataset": "gtea"}}
+    project(tmp_path, monkeypatch, {"data": data})
+    allowed = run("check")
+    assert allowed.exit_code == 0, allowed.output
+    assert "warning: 1 takes with no features: S1_Coffee_C1" in allowed.stdout
+    assert "warning: 1 takes with unreadable features: " in allowed.stdout
+    assert "not ok" not in allowed.stdout
+    data["missing"] = "fail"
+    project(tmp_path, monkeypatch, {"data": data})
+    refused = run("check")
+    assert refused.exit_code == 1
+    assert "error: 1 takes with unreadable features: " in refused.stdout
+
+
 def test_check_knows_the_demo_without_filming_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,7 @@ class FramewiseTakes(FoundTakes):
 
     far: list[str] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)  # why
     faults: list[str] = field(default_factory=list)
 
 
@@ -168,7 +169,10 @@ def framewise_source(
         found.segments,
         classes,
         layout.features,
-        skipped=left_out("no features", found.missing, config.missing),
+        skipped={
+            **left_out("no features", found.missing, config.missing),
+            **left_out("unreadable features", found.unreadable, config.missing),
+        },
         notes=_notes(found),
     )
 
@@ -186,7 +190,11 @@ def _read_take(
     except InputError as error:  # all wrong files are named at once
         found.faults.append(str(error))
         return
-    shape = numpy_array(file).shape
+    try:
+        shape = numpy_array(file).shape
+    except InputError as error:
+        found.unreadable.append(str(error))
+        return
     rows, other = shape if layout.time_first else shape[::-1]
     length = min(rows, len(labels))
     if not length:

@@ -43,8 +43,9 @@ class Finding:
 
 def findings(source: Source, params: Params) -> Iterator[Finding]:
     """Yield all findings about a source under these params."""
+    level: Level = "warning" if params.data.missing == "skip" else "error"
     for why, names in source.skipped.items():
-        yield Finding("error", f"{len(names)} takes with {why}", tuple(names))
+        yield Finding(level, f"{len(names)} takes with {why}", tuple(names))
     yield from (Finding("warning", note.text, note.names) for note in gathered(source.notes))
     yield from _unreadable(source)
     yield from _times(source)
