@@ -153,8 +153,7 @@ def write_source(
     """Write the tables of takes: labels and splits apart from what extraction may read."""
     source = checked_source(source)
     segments = _numbered(source.segments)
-    takes = pd.DataFrame(source.takes)
-    held = draw_holdout(takes, pd.DataFrame(segments, columns=SEGMENTS.names), holdout, seed)
+    held = held_groups(source, holdout, seed)
     rows = [
         {**take, "holdout": take["split"] == "train" and take["group"] in held}
         for take in source.takes
@@ -168,6 +167,13 @@ def write_source(
         say(f"takes: {Note(f'{len(names)} left out with {why}', tuple(names)).line(SHOWN)}")
     for note in gathered(source.notes):
         say(f"takes: {note.line(SHOWN)}")
+
+
+def held_groups(source: Source, share: float, seed: int) -> set[str]:
+    """Return the train groups that are held out."""
+    labels = [(segment.take_id, segment.label) for segment in source.segments]
+    segments = pd.DataFrame(labels, columns=["take_id", "label"])
+    return draw_holdout(pd.DataFrame(source.takes), segments, share, seed)
 
 
 def _numbered(segments: list[Annotation]) -> list[dict[str, Any]]:

@@ -34,10 +34,15 @@ class PickedRows:
     times: np.ndarray  # [steps] seconds
 
 
+def is_too_slow(row: VideoRow, fps: float) -> bool:
+    """Return whether `fps` tokens per second are more than the shipped features."""
+    return row.fps < fps * (1 - SAME_RATE)
+
+
 def picked_rows(row: VideoRow, fps: float) -> PickedRows:
     """Return the rows of one take at `fps` tokens per second, each at most once."""
     times = read_shipped(row).times_s
-    if row.fps < fps * (1 - SAME_RATE):
+    if is_too_slow(row, fps):
         raise InputError(
             f"take {row.take_id}: features at {row.fps:g} per second, tokens.fps {fps:g} asks for "
             f"more; set tokens.fps={row.fps:g} or less"

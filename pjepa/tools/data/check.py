@@ -12,7 +12,8 @@ from pjepa.patches.config import PatchesConfig
 from pjepa.patches.identity import open_take
 from pjepa.takes.source import Source
 from pjepa.takes.sources.scan import check_scan
-from pjepa.tools.data.findings import Finding, Level, findings
+from pjepa.tools.data.finding import Finding, Level
+from pjepa.tools.data.findings import findings
 from pjepa.tools.params import Params
 from pjepa.tools.paths import source_list
 from pjepa.ui.errors import InputError

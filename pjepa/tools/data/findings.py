@@ -4,41 +4,25 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import combinations
-from typing import Literal
 
 import pandas as pd
 
 from pjepa.core.time_grid import TIME_TOLERANCE
-from pjepa.takes.annotations.notes import Note, gathered
+from pjepa.takes.annotations.notes import gathered
 from pjepa.takes.config import DataConfig
 from pjepa.takes.features.shipped import shipped_shape
 from pjepa.takes.source import LATE_S, Annotation, Source
 from pjepa.takes.sources.mstcn import known_set
+from pjepa.tools.data.finding import Finding, Level
+from pjepa.tools.data.needs import unmet_needs
 from pjepa.tools.params import Params
 from pjepa.ui.errors import InputError
 
 ALIKE = 0.8  # similarity of two labels from which the rarer may be a typo
 RARE = 0.2  # as often as this share of the other label, at most
 SEEN = ("train", "pretrain")  # what models are fitted on
-
-
-Level = Literal["error", "warning"]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One kind of finding; an error must be fixed, a warning should be known."""
-
-    level: Level
-    text: str
-    names: tuple[str, ...] = ()  # the takes, files or labels it is about
-
-    def line(self, most: int | None = None) -> str:
-        """Return one line of the check; `most` limits the names in it."""
-        return f"{self.level}: {Note(self.text, self.names).line(most)}"
 
 
 def findings(source: Source, params: Params) -> Iterator[Finding]:
@@ -51,7 +35,8 @@ def findings(source: Source, params: Params) -> Iterator[Finding]:
     yield from _times(source)
     yield from _labels(source, params.data)
     yield from _leaks(source, params.data)
-    yield from _unscored(source)
+    yield from _unseen(source)
+    yield from unmet_needs(source, params)
     yield from _unannotated(source, params)
 
 
@@ -164,7 +149,7 @@ def _official(config: DataConfig) -> bool:
     return config.source not in ("demo", "folder")
 
 
-def _unscored(source: Source) -> Iterator[Finding]:
+def _unseen(source: Source) -> Iterator[Finding]:
     """Yield the labels that are scored but never shown in training."""
     splits = {take["take_id"]: take["split"] for take in source.takes}
     shown: dict[str, set[int]] = defaultdict(set)
@@ -175,8 +160,6 @@ def _unscored(source: Source) -> Iterator[Finding]:
         if new:
             names = tuple(source.classes.names[label] for label in new)
             yield Finding("warning", f"{len(new)} classes of {split} not in train", names)
-    if source.segments and not (shown["val"] or shown["test"]):
-        yield Finding("error", "no take of val or test has labels: probes have nothing to score")
     if not source.segments:
         yield Finding("warning", "no take has labels: probes will be skipped, features are written")
 
