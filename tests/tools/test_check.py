@@ -340,6 +340,31 @@ def test_decoding_finds_damage_inside_a_video(
     assert levels == ["error", "warning"]
 
 
+def test_decoding_reads_shipped_features_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_bundle(tmp_path / "gtea", time_first=True)
+    for name, value in (("S1_Cheese_C1", np.nan), ("S2_Cheese_C1", 70000.0)):
+        file = tmp_path / f"gtea/features/{name}.npy"
+        array = np.load(file)
+        array[33, 5] = value
+        np.save(file, array)
+    data = {"source": "mstcn", "mstcn": {"dataset": "gtea", "time_first": True}}
+    project(tmp_path, monkeypatch, {"data": data, "tokens": {"fps": 15.0}})
+    assert run("check").exit_code == 0  # features are not read, which may take long
+    read = run("check", "--decode")
+    assert read.exit_code == 1
+    assert (
+        "error: 2 takes whose features cannot be stored as float16: S1_Cheese_C1 (nan at 2.2 s, "
+        "channel 5), S2_Cheese_C1 (70000 at 2.2 s, channel 5)\n"
+    ) in read.stdout
+    wide = {"data": data, "tokens": {"fps": 15.0, "dtype": "float32"}}
+    project(tmp_path, monkeypatch, wide)
+    assert "error: 1 takes whose features cannot be stored as float32" in run("check", "--decode").stdout
+    project(tmp_path, monkeypatch, {"data": data, "tokens": {"fps": 1.0}})
+    assert run("check", "--decode").exit_code == 0  # frame 33 is no token's
+
+
 @pytest.mark.slow
 def test_names_and_labels_of_any_language_in_an_ascii_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

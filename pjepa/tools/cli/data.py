@@ -58,7 +58,11 @@ def check(
         Path | None, typer.Option("--json", help="Also write everything to this file.")
     ] = None,
     decode: Annotated[
-        bool, typer.Option("--decode", help="Also decode every video to find damaged frames.")
+        bool,
+        typer.Option(
+            "--decode",
+            help="Also decode every video and read all frame features, to find damage inside.",
+        ),
     ] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Name every take, file and label, not just three.")
@@ -71,7 +75,13 @@ def check(
     from pjepa.takes.annotations.notes import SHOWN
     from pjepa.takes.source import checked_source
     from pjepa.takes.sources.registry import open_source
-    from pjepa.tools.data.check import COLUMNS, check_source, damaged_videos, unlisted
+    from pjepa.tools.data.check import (
+        COLUMNS,
+        broken_features,
+        check_source,
+        damaged_videos,
+        unlisted,
+    )
     from pjepa.tools.params import check_params
     from pjepa.ui.terminal import print_table
 
@@ -82,7 +92,9 @@ def check(
         source = checked_source(open_source(config, data_root()))
         found = check_source(source, params)
         found.findings.extend(unlisted(params, data_root()))
-        found.findings.extend(damaged_videos(source, reading_config(reader)) if decode else ())
+        if decode:
+            found.findings.extend(damaged_videos(source, reading_config(reader)))
+            found.findings.extend(broken_features(source, params.tokens))
         if json_file is not None:
             table = [dict(zip(COLUMNS, row, strict=True)) for row in found.rows]
             findings = [vars(finding) for finding in found.findings]

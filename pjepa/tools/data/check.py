@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pjepa.core.tables import SPLITS
+import numpy as np
+
+from pjepa.core.tables import SPLITS, VideoRow
 from pjepa.core.time_grid import token_count
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.identity import open_take
+from pjepa.takes.features.shipped import read_shipped
 from pjepa.takes.source import Source
 from pjepa.takes.sources.scan import check_scan
+from pjepa.tokens.config import TokensConfig
+from pjepa.tokens.shipped import picked_rows
 from pjepa.tools.data.finding import Finding, Level
 from pjepa.tools.data.findings import findings
 from pjepa.tools.params import Params
@@ -83,6 +88,34 @@ def damaged_videos(source: Source, config: PatchesConfig) -> Iterator[Finding]:
     if jumping:
         text = f"{len(jumping)} jumps of the time stamps (recorded in several parts?)"
         yield Finding("warning", text, tuple(jumping))
+
+
+def broken_features(source: Source, config: TokensConfig) -> Iterator[Finding]:
+    """Yield the shipped features that cannot be stored as tokens; reads those that become some."""
+    rows = [row for row in source.videos if row.features is not None]
+    broken = []
+    for row in track(rows, "check: reading", total=len(rows), unit="take"):
+        try:
+            fault = _first_fault(row, config)
+        except InputError as error:
+            fault = str(error)
+        broken += [fault] if fault else []
+    if broken:
+        text = f"{len(broken)} takes whose features cannot be stored as {config.dtype}"
+        yield Finding("error", text, tuple(broken))
+
+
+def _first_fault(row: VideoRow, config: TokensConfig) -> str | None:
+    """Return the first feature of a take that is not finite as it is stored, if there is one."""
+    picked = picked_rows(row, config.fps)
+    features = np.asarray(read_shipped(row).features[picked.index])  # [T, D]
+    with np.errstate(over="ignore"):  # what overflows is named
+        finite = np.isfinite(features.astype(config.dtype))
+    if finite.all():
+        return None
+    token, channel = np.argwhere(~finite)[0]
+    at = f"{features[token, channel]:g} at {picked.times[token]:g} s, channel {channel}"
+    return f"{row.take_id} ({at})"
 
 
 def split_row(source: Source, name: str, takes: set[str], fps: float) -> list[str]:
