@@ -16,7 +16,7 @@ from pjepa.takes.features.shipped import read_shipped
 from pjepa.takes.source import Source
 from pjepa.takes.sources.scan import check_scan
 from pjepa.tokens.config import TokensConfig
-from pjepa.tokens.shipped import picked_rows
+from pjepa.tokens.shipped import is_too_slow, picked_rows
 from pjepa.tools.data.finding import Finding, Level
 from pjepa.tools.data.findings import findings
 from pjepa.tools.params import Params
@@ -92,7 +92,7 @@ def damaged_videos(source: Source, config: PatchesConfig) -> Iterator[Finding]:
 
 def broken_features(source: Source, config: TokensConfig) -> Iterator[Finding]:
     """Yield the shipped features that cannot be stored as tokens; reads those that become some."""
-    rows = [row for row in source.videos if row.features is not None]
+    rows = [row for row in source.videos if row.features and not is_too_slow(row, config.fps)]
     broken = []
     for row in track(rows, "check: reading", total=len(rows), unit="take"):
         try:
