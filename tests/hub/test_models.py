@@ -12,12 +12,16 @@ import torch
 from huggingface_hub import ModelCard
 from typer.testing import CliRunner
 
+from pjepa.core.tables import TAKES, write_table
 from pjepa.encoder.config import EncoderConfig
 from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.hub.card import CardFacts, model_card
 from pjepa.streams.schema import Provenance, StreamInfo
+from pjepa.streams.store import StreamWriter, Take
+from pjepa.takes.source import take_row
 from pjepa.tools import paths
 from pjepa.tools.cli import app
+from pjepa.tools.cli.export import project_card
 from pjepa.ui.errors import InputError
 from tests.hub.fake_hub import FakeHub
 
@@ -173,3 +177,18 @@ def test_publish_writes_the_project_card(tmp_path, monkeypatch):
     again = ProcedureEncoder.from_pretrained(tmp_path / "out")
     tokens = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
     torch.testing.assert_close(again.encode(tokens, [2, 4]), encoder().encode(tokens, [2, 4]))
+
+
+def test_the_card_counts_the_takes_that_the_encoder_saw(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    paths.STREAM.parent.mkdir(parents=True)
+    takes = [("a", "train", False), ("b", "train", True), ("c", "pretrain", False)]
+    rows = [take_row(name, "kitchen", split) for name, split, _ in [*takes, ("d", "test", False)]]
+    held = {name: holdout for name, _, holdout in takes}
+    paths.TAKES_TABLE.parent.mkdir(parents=True)
+    rows = [{**row, "holdout": held.get(row["take_id"], False)} for row in rows]
+    write_table(paths.TAKES_TABLE, rows, TAKES)
+    with StreamWriter(paths.STREAM, StreamInfo(source="kitchen", fps=4.0, width=5)) as writer:
+        zeros = np.zeros(2, np.int32)
+        writer.write(Take("a", np.zeros((2, 5), np.float32), np.arange(2.0), zeros, zeros))
+    assert "1 kitchen pretrain, 1 kitchen train" in project_card(encoder())

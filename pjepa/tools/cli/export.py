@@ -111,7 +111,7 @@ def publish(
 def project_card(encoder: ProcedureEncoder, licence: str = "other") -> str:
     """Return the card with this project's stream, takes, selection and metrics."""
     from pjepa.core.files import read_object
-    from pjepa.core.tables import read_takes
+    from pjepa.core.tables import pretraining_takes, read_takes
     from pjepa.hub.card import CardFacts, model_card
     from pjepa.streams.store import StreamReader
 
@@ -119,7 +119,8 @@ def project_card(encoder: ProcedureEncoder, licence: str = "other") -> str:
     counts: Counter[str] = Counter()
     if paths.TAKES_TABLE.exists():
         table = read_takes(paths.TAKES_TABLE)
-        counts.update(table["dataset"] + " " + table["split"])
+        seen = table[table["take_id"].isin(pretraining_takes(table))]
+        counts.update(seen["dataset"] + " " + seen["split"])
     pooler = paths.POOLER / "config.json"
     patches = read_object(pooler).get("patches") if pooler.exists() else None
     chosen = paths.ENCODER / "selection.json"
