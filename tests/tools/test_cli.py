@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from pjepa import __version__
 from pjepa.tools.cli import app
 from pjepa.tools.cli.app import ORDER
-from pjepa.tools.locked import changed_since_run
+from pjepa.tools.data.locked import changed_since_run
 from pjepa.tools.verify import metric_changes
 from pjepa.ui.errors import VERBOSE
 from pjepa.ui.progress import QUIET, say

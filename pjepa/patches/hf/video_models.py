@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from pjepa.hub.places import checkpoint_folders
-from pjepa.patches.config import HF
-from pjepa.patches.vjepa21 import TUBELET
 from pjepa.ui.errors import InputError, first_line
 
+HF = "hf:"
+TUBELET = 2
 FILES = ["config.json", "*preprocessor_config.json", "model.safetensors", "model-*.safetensors",
          "model.safetensors.index.json"]  # fmt: skip
 # Tensors that features do not use: V-JEPA's predictor, VideoMAE's decoder, heads of either.

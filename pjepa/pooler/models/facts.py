@@ -63,7 +63,7 @@ class PoolerFacts:
 def read_facts(folder: Path) -> PoolerFacts:
     """Return the facts of the pooler in a folder."""
     found = read_json(folder / CONFIG)
-    if found.get("kind") == SHIPPED:
+    if isinstance(found, dict) and found.get("kind") == SHIPPED:
         raise InputError(
             f"{folder}: the tokens of this project came with its data set; no video can be turned "
             "into such tokens here"

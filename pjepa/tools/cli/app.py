@@ -102,7 +102,7 @@ def warn_of_stale_results() -> None:
     from pjepa.core.section import read_section
     from pjepa.takes.config import DataConfig
     from pjepa.takes.sources.scan import stale_list
-    from pjepa.tools.locked import changed_since_run
+    from pjepa.tools.data.locked import changed_since_run
     from pjepa.tools.paths import source_list
 
     try:

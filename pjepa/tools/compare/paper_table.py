@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pjepa.metrics.segmentation import combined_score
 from pjepa.report.numbers.results import Cell, CellFolder, read_cell
 from pjepa.tools.compare.paper_numbers import COMBINED, PAPER, PaperRow
-from pjepa.tools.locked import flat
+from pjepa.tools.data.locked import flat
 from pjepa.tools.params import Params
 from pjepa.tools.presets import preset_values
 from pjepa.ui.errors import InputError

@@ -20,7 +20,7 @@ from pjepa.core.digests import BEFORE, SEAL, intact, seal_of
 from pjepa.core.resume import work_root
 from pjepa.nn.state import TENSORS
 from pjepa.tools import paths
-from pjepa.tools.locked import LOCK, locked_stages
+from pjepa.tools.data.locked import LOCK, locked_stages
 from pjepa.ui.progress import say, track
 
 REMAKE = "remove it, then `dvc repro`"
