@@ -22,7 +22,7 @@ from pjepa.report.page.html import inline_html, markdown_html
 from pjepa.report.page.page import Folded, Page, PageSection, Widget, page_html, script_json
 from pjepa.report.page.provenance import read_origin
 from pjepa.report.page.unlabelled import write_unlabelled
-from pjepa.report.page.widgets import span_data
+from pjepa.report.page.widgets import score_data, span_data
 from pjepa.tools import paths
 from stages.report import read_run, tracked_code
 from tests.report.conftest import HOSTILE
@@ -196,3 +196,9 @@ def test_without_labels_there_is_still_a_page(project: Path, tmp_path: Path) -> 
     assert page_data(text)["curves"][0]["title"] == "loss"
     assert paths.VIDEOS_TABLE.as_posix() in text
     assert "seed: 7" in text
+
+
+def test_a_score_is_not_rounded_twice(project: Path) -> None:
+    found = read_results(("linear",), ("raw",), paths.cell, ReportConfig(bootstrap=10))
+    cell = replace(found.cells[0], metrics={"acc": 83.2472})  # 83.25 would be shown as 83.3
+    assert score_data([cell], None)["rows"][0][2] == 83.2472

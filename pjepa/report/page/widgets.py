@@ -40,7 +40,7 @@ def score_data(cells: Sequence[Cell], demo: DemoNumbers | None) -> dict[str, Any
     """Return `acc` of one probe's cells with intervals, and the demo's ceilings."""
     lines = {} if demo is None else {"appearance": demo.appearance, "history": demo.history}
     rows = [[cell.representation, cell_kind(cell), *_rounded(_span(cell))] for cell in cells]
-    return {"rows": rows, "lines": [[name, round(value, 2)] for name, value in lines.items()]}
+    return {"rows": rows, "lines": [[name, *_rounded([value])] for name, value in lines.items()]}
 
 
 def take_data(choice: ChosenTake, tracks: Sequence[Track], group: str) -> dict[str, Any]:
@@ -220,4 +220,5 @@ def _scaled(points: np.ndarray) -> list[int]:
 
 
 def _rounded(values: Sequence[float]) -> list[float]:
-    return [round(float(value), 2) for value in values]
+    """Return numbers with four digits: the page shows one, rounded as in the tables."""
+    return [round(float(value), 4) for value in values]
