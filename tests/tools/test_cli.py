@@ -213,6 +213,10 @@ def test_results_of_other_parameters_are_said(
     text = text.replace("mask_ratio: 0.8", "mask_ratio: 0.6").replace("  init_from:\n", "")
     Path("params.yaml").write_text(text.replace("  - smooth\n", ""))
     assert changed_since_run() == ["pjepa.mask_ratio 0.6 (was 0.8)"]
+    lock = Path("dvc.lock").read_text()  # as a run with fewer labels left it
+    old = "  probe@fact-raw:\n    cmd: x\n    params:\n      params.yaml:\n        probe.common:\n"
+    Path("dvc.lock").write_text(f"{lock}{old}          label_fraction: 0.15\n")
+    assert changed_since_run() == ["pjepa.mask_ratio 0.6 (was 0.8)"]
     Path("results").mkdir()
     Path("results/metrics.json").write_text("{}")
     shown = CliRunner().invoke(app, ["summary"])

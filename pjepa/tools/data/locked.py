@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pjepa.cells.config import CellsConfig
 from pjepa.core.files import read_yaml
-from pjepa.core.section import read_params
+from pjepa.core.section import read_params, read_section
 from pjepa.tools.paths import PARAMS
 from pjepa.ui.errors import InputError
 
@@ -27,17 +28,22 @@ def locked_stages() -> dict[str, Any]:
 
 def changed_since_run() -> list[str]:
     """Return `place value (was value)` of every parameter that has changed since the last run."""
-    then: dict[str, Any] = {}
-    for stage in locked_stages().values():
-        sections = (stage.get("params") or {}).get(str(PARAMS)) or {}
-        then |= {name: value for name, value in sections.items() if name not in LOOKS}
-    now = {name: _section(read_params(), name) for name in then}
-    before, present = flat(then), flat(now)
-    return [
-        f"{place} {_shown(present, place)} (was {_shown(before, place)})"
-        for place in {**before, **present}
-        if before.get(place) != present.get(place)
-    ]
+    params, changed = read_params(), {}
+    for name, value in _recorded(read_section(CellsConfig, "cells", params)):
+        before, now = flat({name: value}), flat({name: _section(params, name)})
+        for place in {**before, **now}:
+            if before.get(place) != now.get(place):
+                changed[place] = f"{place} {_shown(now, place)} (was {_shown(before, place)})"
+    return list(changed.values())
+
+
+def _recorded(cells: CellsConfig) -> Iterator[tuple[str, Any]]:
+    """Yield the sections that results were made with; dvc.lock keeps cells of earlier runs too."""
+    wanted = {f"probe@{p}-{r}" for p in cells.probes for r in cells.representations}
+    for name, stage in locked_stages().items():
+        if name in wanted or not name.startswith("probe@"):
+            sections = (stage.get("params") or {}).get(str(PARAMS)) or {}
+            yield from ((part, value) for part, value in sections.items() if part not in LOOKS)
 
 
 def flat(values: Mapping[str, Any], place: str = "") -> dict[str, Any]:

@@ -32,13 +32,13 @@ def unmet_needs(source: Source, params: Params) -> Iterator[Finding]:
 
 
 def _slow_features(source: Source, fps: float) -> Iterator[Finding]:
-    """Yield the shipped features of which a token each would need more than there are."""
+    """Yield the shipped features that come at a lower rate than the tokens."""
     slow = [row for row in source.videos if row.features and is_too_slow(row, fps)]
     if slow:
         most = min(row.fps for row in slow)
         yield Finding(
             "error",
-            f"{len(slow)} takes whose features are fewer than tokens.fps {fps:g} per second; "
+            f"{len(slow)} takes with fewer features per second than tokens.fps {fps:g}; "
             f"set tokens.fps={most:g} or less",
             tuple(f"{row.take_id} ({row.fps:g})" for row in slow),
         )
