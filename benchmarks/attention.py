@@ -26,8 +26,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.workers import Table, forget_peak, resident, row
-from pjepa.encoder.attention.layout import Layout, layout_of_segments
-from pjepa.encoder.attention.plan import attend, attention_plan, prefix_attend
+from pjepa.model.attention import Layout, attend, attention_plan, layout_of_segments, prefix_attend
 
 Way = Callable[[Tensor, Tensor, Tensor, Layout], Tensor]
 

@@ -20,10 +20,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.workers import Table, Work, Worker, alternately, row
-from pjepa.patches.backbone import load_backbone
+from pjepa.patches.backbone import VJEPAWindows, load_backbone
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.vjepa21 import VJEPA21Encoder, grid_of, token_positions
-from pjepa.patches.vjepa_windows import VJEPAWindows
 
 
 @dataclass(frozen=True)

@@ -109,8 +109,8 @@ work = cases()[0].ours
 import importlib
 import numpy as np
 import yaml
-from pjepa.probes.base.temporal import Task
-from pjepa.probes.base.training import ProbeTake, ProbeTrainer
+from pjepa.probes.base.trained import Task
+from pjepa.probes.base.trained import ProbeTake, ProbeTrainer
 small = yaml.safe_load(open("params.yaml"))["probe"]  # of the demo
 draw = np.random.default_rng(0)
 def take(name):
@@ -119,7 +119,7 @@ def take(name):
     return ProbeTake(name, features, np.repeat(np.arange(19), 12), labels)
 takes = [take(str(number)) for number in range(8)]
 def trainer(name):
-    kind = importlib.import_module(f"pjepa.probes.{name}.kind").TRAINED_KIND
+    kind = importlib.import_module(f"pjepa.probes.{name}.probe").TRAINED_KIND
     config = kind.config(**small[name])
     module = kind.new(config, Task(99, 33, 0), 0).module.train()
     return ProbeTrainer(module, takes, [], torch.zeros(99), torch.ones(99), config, 0, 0)
@@ -141,7 +141,7 @@ def work():
 """,
 }
 
-NEEDS = {"probes, short takes": "pjepa/probes/base/training.py"}  # older commits lack it
+NEEDS = {"probes, short takes": "pjepa/probes/base/trained.py"}  # older commits lack it
 CASES["demo, dropout"] = CASES["demo pretraining"].replace("epochs=2", "epochs=2, dropout=0.3")
 CASES["demo, two cores"] = (
     CASES["demo pretraining"]

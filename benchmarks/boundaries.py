@@ -17,13 +17,17 @@ import numpy as np
 import typer
 
 from benchmarks.workers import Row, row, save_rows
-from pjepa.core.choices import SegmentKind
-from pjepa.core.runs import runs
+from pjepa.core.runs import attention_segments, runs
+from pjepa.core.section import SegmentKind
 from pjepa.core.tables import pretraining_takes, read_takes
-from pjepa.encoder.segments.found import FoundConfig, FoundParameters
-from pjepa.encoder.segments.rule import SegmentRule, segment_threshold, take_segments
-from pjepa.streams.segments import attention_segments
-from pjepa.streams.store import StreamReader, Take
+from pjepa.model.segments import (
+    FoundConfig,
+    FoundParameters,
+    SegmentRule,
+    segment_threshold,
+    take_segments,
+)
+from pjepa.streams.stream import StreamReader, Take
 from pjepa.tools import paths
 
 TOLERANCES = (0.5, 1.0)  # seconds

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pjepa.tools import paths
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 BEGIN, END = "<!-- begin: python -m benchmarks.demo_tables -->", "<!-- end -->"
 PICTURES = {

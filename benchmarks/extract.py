@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from benchmarks.workers import Table, Worker, alternately, resident, row
-from pjepa.core.choices import ReaderName
+from pjepa.core.section import ReaderName
 from pjepa.nn.prefetch import Prefetch
 from pjepa.patches.backbone import load_backbone
 from pjepa.patches.config import PatchesConfig

@@ -20,14 +20,14 @@ import dvc.api
 import typer
 
 from benchmarks.proof import found_revision
-from pjepa.cells.config import CellsConfig
-from pjepa.cells.stored import CellStatistics
 from pjepa.core.section import read_section
 from pjepa.metrics.bootstrap import Interval, difference_intervals, intervals
-from pjepa.metrics.statistics import TakeStatistics
+from pjepa.metrics.segmentation import TakeStatistics
+from pjepa.report.config import CellsConfig
+from pjepa.report.results import CellStatistics
 from pjepa.takes.config import DataConfig
 from pjepa.tools import paths
-from pjepa.ui.progress import say
+from pjepa.ui.console import say
 
 METRIC, RESAMPLES = "acc", 2000
 AGAINST = ("raw", "smooth", "segment_mean", "history", "random")

@@ -36,7 +36,7 @@ from triton.compiler import ASTSource
 from triton.runtime.driver import driver
 
 from benchmarks.workers import Table, row
-from pjepa.encoder.attention import flex
+from pjepa.model import flex
 
 LIMITS = {80: 166_912, 89: 101_376, 90: 232_448}  # bytes of shared memory a block can have
 NAMES = {80: "A100 (sm80)", 89: "4090 (sm89)", 90: "H100 (sm90)"}

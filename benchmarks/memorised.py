@@ -18,11 +18,10 @@ import typer
 from benchmarks.workers import Row, row, save_rows
 from pjepa.core.runs import runs
 from pjepa.core.tables import pretraining_takes, read_takes
-from pjepa.encoder.attention.layout import layout_of_segments
-from pjepa.encoder.encoder import ProcedureEncoder
-from pjepa.forecast.heads import NeighbourHeads
-from pjepa.pretrain.neighbours import pairs_of, segment_means
-from pjepa.streams.store import StreamReader, Take
+from pjepa.model.attention import layout_of_segments
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.neighbours import NeighbourHeads, pairs_of, segment_means
+from pjepa.streams.stream import StreamReader, Take
 from pjepa.tools import paths
 
 

@@ -15,16 +15,14 @@ import numpy as np
 import typer
 
 from benchmarks.workers import Row, row, save_rows
-from pjepa.core.runs import runs
+from pjepa.core.runs import attention_segments, runs
 from pjepa.core.section import read_section
 from pjepa.core.tables import read_takes
 from pjepa.probes.base.config import ProbeCommonConfig
-from pjepa.probes.base.roles import Labels
+from pjepa.probes.base.scoring import Labels
 from pjepa.probes.linear.config import LinearConfig
-from pjepa.probes.linear.fit import probe_accuracy
-from pjepa.probes.linear.primitives import primitive_targets
-from pjepa.streams.segments import attention_segments
-from pjepa.streams.store import StreamReader
+from pjepa.probes.linear.probe import primitive_targets, probe_accuracy
+from pjepa.streams.stream import StreamReader
 from pjepa.tools import paths
 
 REPRESENTATIONS = ("raw", "random", "pjepa", "history")

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pjepa.metrics.runs import THRESHOLDS
-from pjepa.metrics.segmentation import UNKNOWN, segmentation_scores
+from pjepa.metrics.segmentation import THRESHOLDS, UNKNOWN, segmentation_scores
 
 
 @dataclass(frozen=True)

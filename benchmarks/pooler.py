@@ -23,13 +23,12 @@ import torch
 import typer
 
 from benchmarks.workers import Table, Work, Worker, row
-from pjepa.nn.saver import Saver
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.store import PatchInfo, patch_writer, read_patches, take_file_name
 from pjepa.pooler.config import PoolerConfig
-from pjepa.pooler.examples import LabelledPatches, clip_batches, epoch_clips
-from pjepa.pooler.fit import Fit, PoolerEpochs, PoolerWithClassifier
-from pjepa.pooler.run import PoolerTask
+from pjepa.pooler.takes import LabelledPatches, clip_batches, epoch_clips
+from pjepa.pooler.train import Fit, PoolerEpochs, PoolerTask, PoolerWithClassifier
+from pjepa.storage.saver import Saver
 
 STEPS, GRID, WIDTH, CLASSES = 240, 7, 192, 20
 CONFIG = PoolerConfig(

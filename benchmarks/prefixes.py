@@ -19,11 +19,10 @@ import torch
 import typer
 
 from benchmarks.workers import Table, row
-from pjepa.probes.base.temporal import Task, TrainedProbe
-from pjepa.probes.fact.kind import TRAINED_KIND as FACT
-from pjepa.probes.ltcontext.kind import TRAINED_KIND as LTCONTEXT
-from pjepa.probes.shared.cell.prefixes import segment_steps, streamed
-from pjepa.probes.shared.together import together
+from pjepa.probes.base.streamed import segment_steps, streamed
+from pjepa.probes.base.trained import Task, TrainedProbe, together
+from pjepa.probes.fact.probe import TRAINED_KIND as FACT
+from pjepa.probes.ltcontext.probe import TRAINED_KIND as LTCONTEXT
 
 VIDEOS, TESTED, HOURS, SEGMENTS, FPS, CLASSES = 914, 183, 117.9, 19_943, 4, 116
 WIDTH = 1408  # of P-JEPA's features

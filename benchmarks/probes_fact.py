@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy, dropout1d
 
 from benchmarks.probes import Case
 from pjepa.probes.fact.config import FactConfig
-from pjepa.probes.fact.model import Fact
+from pjepa.probes.fact.probe import Fact
 
 FRAMES, WIDTH, CLASSES, SEGMENTS = 2000, 2048, 116, 22
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.probes import Case
-from pjepa.probes.shared.long_term.config import LTContextConfig
-from pjepa.probes.shared.long_term.model import LTContext, official_weights
+from pjepa.probes.ltcontext.config import LTContextConfig
+from pjepa.probes.ltcontext.model import LTContext, official_weights
 
 FRAMES, WIDTH, CLASSES = 4000, 2048, 202
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import dvc.api
 import typer
 
-from pjepa.ui.progress import say
+from pjepa.ui.console import say
 
 GAIN = "pjepa - raw"
 

@@ -20,20 +20,18 @@ import typer
 from PIL import Image
 
 from benchmarks.workers import Table, row
-from pjepa.cells.stored import CellStatistics
 from pjepa.core.tables import Classes
 from pjepa.metrics.bootstrap import Interval
 from pjepa.metrics.segmentation import METRICS, take_statistics
 from pjepa.report.config import ReportConfig
-from pjepa.report.figures.timelines import Track
-from pjepa.report.numbers.gains import take_gains
-from pjepa.report.numbers.predictions import TakePrediction
-from pjepa.report.numbers.results import Cell
-from pjepa.report.page.frames import HEIGHT, Sheet, contact_sheet
-from pjepa.report.page.page import Page, page_html
-from pjepa.report.page.parts import Draft, timeline_parts
-from pjepa.report.page.widgets import class_data
-from pjepa.streams.schema import Provenance
+from pjepa.report.content import Draft, timeline_parts
+from pjepa.report.figures import Track
+from pjepa.report.frames import HEIGHT, Sheet, contact_sheet
+from pjepa.report.gains import take_gains
+from pjepa.report.page import Page, page_html
+from pjepa.report.results import Cell, CellStatistics, TakePrediction
+from pjepa.report.widgets import class_data
+from pjepa.streams.provenance import Provenance
 
 TOKENS, CLASSES, SEGMENT = 7200, 100, 72
 PROMISED_MB, PROMISED_S = 15.0, 2.0

@@ -26,14 +26,12 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.workers import Table, row
-from pjepa.encoder.attention import flex
+from pjepa.model import flex
+from pjepa.model.objective import Jepa
 from pjepa.patches.cost import PEAK_TFLOPS
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import pack
-from pjepa.pretrain.objective import Jepa
+from pjepa.pretrain.data import TrainingTake, pack, whole
 from pjepa.pretrain.setup import encoder_config
-from pjepa.pretrain.takes.take import TrainingTake
-from pjepa.pretrain.takes.views import whole
 from pjepa.tools.presets import preset_values
 from pjepa.ui import transfer
 

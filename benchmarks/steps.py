@@ -20,11 +20,10 @@ import typer
 
 from benchmarks.workers import Row, row, save_rows
 from pjepa.core.runs import runs
-from pjepa.live.features import represented
-from pjepa.live.models import Models, Wanted, load_models
-from pjepa.live.offline.steps import AS_SCORED, Cleaning, cleaned_labels
+from pjepa.live.models import Models, Wanted, load_models, represented
+from pjepa.live.steps import AS_SCORED, Cleaning, cleaned_labels
 from pjepa.metrics.segmentation import segmentation_scores
-from pjepa.streams.store import read_labels, read_stream
+from pjepa.streams.stream import read_labels, read_stream
 
 SECONDS = (0.0, 1.0, 2.0, 4.0)
 METRICS = ("acc", "edit", "f1_10", "f1_25", "f1_50")

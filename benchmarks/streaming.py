@@ -30,18 +30,17 @@ import torch
 import typer
 
 from benchmarks.workers import Table, resident, row
-from pjepa.core.choices import SegmentChoice
-from pjepa.core.runs import runs
-from pjepa.encoder.config import EncoderConfig
-from pjepa.encoder.encoder import ProcedureEncoder
-from pjepa.encoder.segments.rule import take_segments
+from pjepa.core.runs import attention_segments, runs
+from pjepa.core.section import SegmentChoice
 from pjepa.live.models import Models, Wanted, load_models
 from pjepa.live.session import Options, Session
 from pjepa.live.source import LiveSource
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.segments import take_segments
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.cost import PEAK_TFLOPS, UTILISATION, sizes_alone, window_flops
-from pjepa.streams.segments import attention_segments
-from pjepa.streams.store import read_labels, read_stream
+from pjepa.streams.stream import read_labels, read_stream
 
 WIDTH, DEPTH, SEGMENT, ROUNDS = 256, 4, 45, 7
 PER_TOKEN = 2 * DEPTH * WIDTH * 4  # bytes of keys and values

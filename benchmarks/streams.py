@@ -42,9 +42,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.workers import Table, row
-from pjepa.pretrain.takes.arrow_copy import arrow_copy, copied_features
-from pjepa.streams.schema import StreamInfo, feature_type
-from pjepa.streams.store import StreamReader, StreamWriter, Take
+from pjepa.pretrain.data import arrow_copy, copied_features
+from pjepa.streams.provenance import StreamInfo, feature_type
+from pjepa.streams.stream import StreamReader, StreamWriter, Take
 
 LIMIT_MB = 3 * 1024
 
@@ -122,9 +122,7 @@ def measure_packing(table: Table, rounds: int) -> None:
 
     from pjepa.pretrain import feed
     from pjepa.pretrain.config import PjepaConfig
-    from pjepa.pretrain.data import TokenPacking, pack
-    from pjepa.pretrain.takes.take import TrainingTake
-    from pjepa.pretrain.takes.views import TakeView, whole
+    from pjepa.pretrain.data import TakeView, TokenPacking, TrainingTake, pack, whole
 
     class Widened(TokenPacking):
         def packed(self, views: Sequence[TakeView], d_in: int) -> torch.Tensor:
@@ -267,9 +265,9 @@ def measure_scale(table: Table, takes: int, tokens: int, width: int, folder: Pat
     """Measure the peak memory of each stage against 3 GB."""
     import yaml
 
-    from pjepa.core.files import write_json
-    from pjepa.encoder.config import EncoderConfig
-    from pjepa.encoder.encoder import ProcedureEncoder
+    from pjepa.model.config import EncoderConfig
+    from pjepa.model.encoder import ProcedureEncoder
+    from pjepa.storage.writing import write_json
     from pjepa.takes.config import DataConfig
     from pjepa.takes.sources.scan import scan
     from pjepa.tools.params import Params

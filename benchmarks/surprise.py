@@ -10,7 +10,7 @@ one place too soon. AUROC (percent) of finding such segments by
 | `last step`   | error of a ridge regression from the mean token of the segment before        |
 | `bayes`       | - log p(its primitive | true primitives so far), the grammar's own surprise  |
 
-Errors and distances are those of `pjepa/forecast/distance.py` for every row, and the reference of
+Errors and distances are those of `pjepa/model/forecast.py` for every row, and the reference of
 every row is `memoryless`. Pauses, and the first step of a take, are not scored.
 Intervals are 95 %, from a bootstrap over groups.
 """
@@ -27,17 +27,14 @@ import torch
 import typer
 
 from benchmarks.workers import Row, row, save_rows
-from pjepa.controls.representations import segment_means
-from pjepa.core.runs import runs
+from pjepa.core.runs import attention_segments, runs, segment_means
 from pjepa.core.tables import read_takes
-from pjepa.forecast.distance import distance, whitening
 from pjepa.metrics.bootstrap import PERCENTILES, group_weights
-from pjepa.streams.segments import attention_segments
-from pjepa.streams.store import StreamReader
-from pjepa.takes.sources.demo.chain import Chain, build_chain
-from pjepa.takes.sources.demo.procedures import SKIP, SWAP
+from pjepa.model.forecast import distance, whitening
+from pjepa.streams.stream import StreamReader
+from pjepa.takes.demo.world import SKIP, SWAP, Chain, build_chain
 from pjepa.tools import paths
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 RIDGE, RESAMPLES = 1.0, 2000
 Scores = Callable[[str], np.ndarray]  # take -> one number per segment [S]

@@ -17,7 +17,7 @@ import typer
 
 from pjepa.core.runs import label_spans
 from pjepa.core.tables import Classes, read_classes, read_videos
-from pjepa.report.figures.palette import class_look
+from pjepa.report.palette import class_look
 from pjepa.tools import paths
 from pjepa.video.reader import open_video
 

@@ -1,6 +1,6 @@
 """One P-JEPA training step: time and memory. `python -m benchmarks.train_step [--json FILE]`.
 
-Reference: the straightforward version in `benchmarks.plain_jepa` (padding, dense masks), same
+Reference: the straightforward version in `examples.pjepa_plain` (padding, dense masks), same
 weights, same loss, alternately in one run, one thread each, every case in its own process. Memory
 is the peak above the process's size just before its first step.
 
@@ -23,17 +23,14 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from benchmarks.plain_jepa import PlainJepa
 from benchmarks.workers import Table, Work, Worker, alternately, resident, row
-from pjepa.encoder.attention.layout import Layout
-from pjepa.encoder.attention.plan import seen_keys
+from examples.pjepa_plain import PlainJepa
+from pjepa.model.attention import Layout, seen_keys
+from pjepa.model.objective import Batch, Jepa
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import pack
+from pjepa.pretrain.data import TrainingTake, pack, whole
 from pjepa.pretrain.loop import Trainer, pretrain
-from pjepa.pretrain.objective import Batch, Jepa
 from pjepa.pretrain.setup import new_model, optimizer_for
-from pjepa.pretrain.takes.take import TrainingTake
-from pjepa.pretrain.takes.views import whole
 from pjepa.ui.device import bf16_trial
 
 TAKES, DEMO_TAKES = (500, 900, 1500, 3000), (170, 340)

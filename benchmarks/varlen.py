@@ -26,8 +26,7 @@ import typer
 from torch import Tensor
 
 from benchmarks.workers import Table, row
-from pjepa.encoder.attention.layout import Layout, layout_of_segments
-from pjepa.encoder.attention.plan import attend, attention_plan
+from pjepa.model.attention import Layout, attend, attention_plan, layout_of_segments
 from pjepa.ui.device import checked_device
 
 # q, k, v [n, heads, d_h] and where sequences end [sequences + 1] -> output, log-sum-exp [heads, n]

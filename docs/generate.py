@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ from pjepa.tools.cli import app
 from pjepa.tools.params import Params
 
 OUT = Path(__file__).parent / "reference"
-API = ("pjepa.encoder.encoder.ProcedureEncoder", "pjepa.encoder.stream.EncoderStream",
-       "pjepa.forecast.forecast.Forecaster", "pjepa.streams.store.read_stream",
-       "pjepa.streams.store.StreamReader", "pjepa.streams.store.StreamWriter",
-       "pjepa.streams.store.Take", "pjepa.streams.schema.StreamInfo")  # fmt: skip
+API = ("pjepa.model.encoder.ProcedureEncoder", "pjepa.model.stream.EncoderStream",
+       "pjepa.model.forecast.Forecaster", "pjepa.streams.stream.read_stream",
+       "pjepa.streams.stream.StreamReader", "pjepa.streams.stream.StreamWriter",
+       "pjepa.streams.stream.Take", "pjepa.streams.provenance.StreamInfo")  # fmt: skip
 LINK = re.compile(r"(?<!`)<[^>\n]+>")
 TRAINING = "epochs lr optimizer weight_decay milestones"
 LONG_TERM = (
@@ -75,8 +74,6 @@ def section_text(name: str, kind: Any) -> str:
     """Return a heading and a table for a section, and the same for the sections inside."""
     if not _is_section(kind):
         return f"\n## `{name}`\n\nDefault `{Params.model_fields[name].default}`.\n"
-    module = (import_module(kind.__module__).__doc__ or "").strip().splitlines()[0]
-    purpose = module.split(": ", 1)[-1] if kind.__module__.endswith("config") else ""
     notes, places, inner, rows = comments(kind), paper_places(name), [], []
     for key, field in _fields(kind):
         if _is_section(field.annotation):
@@ -88,7 +85,7 @@ def section_text(name: str, kind: Any) -> str:
     head = "| key | type | default | paper | note |\n|---|---|---|---|---|\n"
     table = head + "\n".join(rows) if rows else ""
     text = _escaped(inspect.cleandoc(kind.__doc__ or ""))
-    return f"\n## `{name}`\n\n{_escaped(purpose)}\n\n{text}\n\n{table}\n" + "".join(inner)
+    return f"\n## `{name}`\n\n{_escaped(kind.purpose)}\n\n{text}\n\n{table}\n" + "".join(inner)
 
 
 def paper_places(section: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from pjepa import read_stream
-from pjepa.streams.store import read_labels
+from pjepa.streams.stream import read_labels
 
 name = sys.argv[1] if len(sys.argv) > 1 else "pjepa"
 stream = read_stream(f"data/representations/{name}/stream.parquet")

@@ -10,9 +10,9 @@ from typing import Any
 
 __version__ = "0.2.0"
 _EXPORTS = {
-    "Forecaster": "pjepa.forecast.forecast",
-    "ProcedureEncoder": "pjepa.encoder.encoder",
-    "read_stream": "pjepa.streams.store",
+    "Forecaster": "pjepa.model.forecast",
+    "ProcedureEncoder": "pjepa.model.encoder",
+    "read_stream": "pjepa.streams.stream",
 }
 __all__ = ["Forecaster", "ProcedureEncoder", "__version__", "read_stream"]
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from pjepa.controls.config import ControlsConfig
-from pjepa.controls.representations import CONTROLS, Control, control_info
-from pjepa.core.files import atomic_folder
 from pjepa.core.section import read_section
-from pjepa.streams.representations import Represent, longest_segment_s, write_representation
-from pjepa.streams.store import StreamReader
+from pjepa.features.config import ControlsConfig
+from pjepa.features.controls import (
+    CONTROLS,
+    Control,
+    Represent,
+    control_info,
+    longest_segment_s,
+    write_representation,
+)
+from pjepa.storage.writing import atomic_folder
+from pjepa.streams.stream import StreamReader
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main
 

@@ -2,17 +2,16 @@
 
 from pathlib import Path
 
-from pjepa.core.files import content_sha256, fingerprint
-from pjepa.core.resume import work_folder
+from pjepa.core.runs import evenly
 from pjepa.core.section import read_section
-from pjepa.curve.config import CurveConfig
-from pjepa.curve.curve import evenly, probe_curve, thinned
-from pjepa.curve.file import ProbeCurve, write_curve
-from pjepa.select.config import SelectConfig
-from pjepa.select.selection import NothingToJudge, read_judge
+from pjepa.select.config import CurveConfig, SelectConfig
+from pjepa.select.curve import ProbeCurve, write_curve
+from pjepa.select.selection import NothingToJudge, probe_curve, read_judge, thinned
+from pjepa.storage.reading import content_sha256, fingerprint
+from pjepa.storage.work import work_folder
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main
-from pjepa.ui.progress import say
+from pjepa.ui.console import say
 
 
 def run() -> None:

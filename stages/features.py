@@ -7,27 +7,29 @@ from pathlib import Path
 
 import torch
 
-from pjepa.core.files import atomic_folder, read_object
 from pjepa.core.machine import device_kind
 from pjepa.core.section import read_section
-from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.features.config import FeaturesConfig
+from pjepa.features.controls import Represent, longest_segment_s, write_representation
 from pjepa.features.encoded import (
     encoded,
     encoded_segment_mean,
     encoder_info,
     encoder_provenance,
+    forecast_columns,
+    forecast_info,
     random_encoder,
     whole_segment_provenance,
 )
-from pjepa.features.forecast import forecast_columns, forecast_info
-from pjepa.forecast.forecast import Forecaster, can_forecast
-from pjepa.streams.representations import Represent, longest_segment_s, write_representation
-from pjepa.streams.schema import Provenance, SelectionLabels
-from pjepa.streams.store import StreamReader
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.forecast import Forecaster, can_forecast
+from pjepa.storage.reading import read_object
+from pjepa.storage.writing import atomic_folder
+from pjepa.streams.provenance import Provenance, SelectionLabels
+from pjepa.streams.stream import StreamReader
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main
-from pjepa.ui.progress import say
+from pjepa.ui.console import say
 
 
 def run() -> None:

@@ -2,25 +2,19 @@
 
 from dataclasses import asdict
 
-from pjepa.core.files import atomic_folder, write_json
-from pjepa.core.resume import work_root
 from pjepa.core.section import read_section
-from pjepa.core.tables import (
-    SHIPPED,
-    FeatureInfo,
-    read_boundaries,
-    read_feature_info,
-    read_videos,
-)
+from pjepa.core.tables import SHIPPED, FeatureInfo, read_boundaries, read_feature_info, read_videos
 from pjepa.patches.checkpoint import RANDOM
 from pjepa.patches.config import PatchesConfig
-from pjepa.patches.executors.chosen import chosen_executor
 from pjepa.patches.extract import extract
 from pjepa.patches.identity import as_measured
+from pjepa.patches.local import chosen_executor
 from pjepa.patches.store import CUTS, REPEATED, link_take, write_skipped
+from pjepa.storage.work import work_root
+from pjepa.storage.writing import atomic_folder, write_json
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main
-from pjepa.ui.progress import say
+from pjepa.ui.console import say
 
 
 def run() -> None:

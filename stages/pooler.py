@@ -5,18 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pjepa.core.files import atomic_folder, file_sha256, fingerprint, read_object, write_json
-from pjepa.core.resume import work_folder
 from pjepa.core.section import read_section
 from pjepa.core.tables import SHIPPED, read_classes, read_segments, read_takes
 from pjepa.patches.store import PatchInfo
 from pjepa.pooler.config import PoolerConfig
-from pjepa.pooler.models.facts import CONFIG, common_config
-from pjepa.pooler.models.mean import pooled_width
+from pjepa.pooler.stored import CONFIG, common_config, pooled_width
+from pjepa.storage.reading import file_sha256, fingerprint, read_object
+from pjepa.storage.work import work_folder
+from pjepa.storage.writing import atomic_folder, write_json
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import say
+from pjepa.ui.console import InputError, say
 
 
 def run() -> None:
@@ -50,9 +49,9 @@ def write_nothing(description: dict[str, Any], why: str) -> None:
 
 
 def train(config: PoolerConfig, info: PatchInfo) -> None:
-    from pjepa.nn.log import live_log
-    from pjepa.pooler.run import PoolerTask, train_pooler
+    from pjepa.nn.fit import live_log
     from pjepa.pooler.takes import pooler_takes
+    from pjepa.pooler.train import PoolerTask, train_pooler
 
     classes = read_classes(paths.CLASSES)
     takes = pooler_takes(

@@ -5,19 +5,18 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 
-from pjepa.core.files import content_sha256, fingerprint
-from pjepa.core.resume import work_folder
 from pjepa.core.section import read_section
 from pjepa.core.tables import pretraining_takes, read_takes
-from pjepa.nn.best_epoch import no_log
-from pjepa.nn.log import live_log
+from pjepa.nn.fit import live_log, no_log
 from pjepa.pretrain.config import PjepaConfig
+from pjepa.pretrain.data import TrainingTake, read_training_takes
 from pjepa.pretrain.loop import pretrain
-from pjepa.pretrain.takes.take import TrainingTake, read_training_takes
-from pjepa.streams.store import StreamReader
+from pjepa.storage.reading import content_sha256, fingerprint
+from pjepa.storage.work import work_folder
+from pjepa.streams.stream import StreamReader
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main
-from pjepa.ui.progress import say
+from pjepa.ui.console import say
 
 
 def run() -> None:
@@ -34,7 +33,7 @@ def run() -> None:
 
 def run_many(config: PjepaConfig) -> None:
     """Start the processes, or run as one of them; the first one writes."""
-    from pjepa.pretrain.distributed import launch, launched, ranks
+    from pjepa.pretrain.team import launch, launched, ranks
 
     if not launched():
         launch("stages.pretrain", config)

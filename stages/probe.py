@@ -2,19 +2,17 @@
 
 import sys
 
-from pjepa.core.files import content_sha256, fingerprint
-from pjepa.core.resume import work_folder
 from pjepa.core.section import read_section
 from pjepa.probes import probe_names
-from pjepa.probes.base.config import ProbeCommonConfig
+from pjepa.probes.base.cell import CellInputs, run_cell
+from pjepa.probes.base.config import UNLABELLED, ProbeCommonConfig, all_unlabelled, write_skipped
 from pjepa.probes.base.registry import probe_config
-from pjepa.probes.shared.cell.cell import CellInputs, run_cell
-from pjepa.probes.shared.cell.skipped import UNLABELLED, all_unlabelled, write_skipped
-from pjepa.streams.store import read_labels
+from pjepa.storage.reading import content_sha256, fingerprint
+from pjepa.storage.work import work_folder
+from pjepa.streams.stream import read_labels
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import say
+from pjepa.ui.console import InputError, say
 
 
 def run() -> None:

@@ -5,34 +5,23 @@ from pathlib import Path
 
 import yaml
 
-from pjepa.cells.config import CellsConfig
-from pjepa.core.files import write_json
 from pjepa.core.section import read_params, read_section
 from pjepa.core.tables import read_classes, read_takes, read_videos
-from pjepa.curve.file import JSON, read_curve
-from pjepa.probes.shared.cell.skipped import skipped_reason
-from pjepa.report.config import ReportConfig
-from pjepa.report.figures.figures import read_curves
-from pjepa.report.figures.timelines import probe_tracks
-from pjepa.report.numbers.analyses import analyse
-from pjepa.report.numbers.marks import with_mark
-from pjepa.report.numbers.predictions import read_predictions
-from pjepa.report.numbers.proof import (
-    DemoNumbers,
-    demo_numbers,
-    proof_claims,
-)
-from pjepa.report.numbers.results import Cell, Results, read_results
-from pjepa.report.numbers.tables import claim_line, headline_rows, metric_names, metrics_json
-from pjepa.report.page.content import ReportRun
-from pjepa.report.page.frames import pictures_store, take_sheets
-from pjepa.report.page.provenance import Origin, git_revision, read_origin
-from pjepa.report.page.unlabelled import write_unlabelled
-from pjepa.report.page.write import write_report
+from pjepa.probes.base.config import skipped_reason
+from pjepa.report.analyses import analyse
+from pjepa.report.config import CellsConfig, ReportConfig
+from pjepa.report.content import ReportRun, write_report, write_unlabelled
+from pjepa.report.figures import probe_tracks, read_curves
+from pjepa.report.frames import pictures_store, take_sheets
+from pjepa.report.gains import DemoNumbers, demo_numbers, proof_claims
+from pjepa.report.provenance import Origin, git_revision, read_origin
+from pjepa.report.results import Cell, Results, read_predictions, read_results
+from pjepa.report.tables import claim_line, headline_rows, metric_names, metrics_json, with_mark
+from pjepa.select.curve import JSON, read_curve
+from pjepa.storage.writing import write_json
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main
-from pjepa.ui.progress import say
-from pjepa.ui.terminal import print_table
+from pjepa.ui.console import print_table, say
 
 
 def run() -> None:

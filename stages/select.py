@@ -8,19 +8,19 @@ from typing import Literal
 
 import torch
 
-from pjepa.core.files import atomic_folder, content_sha256, fingerprint, read_object, write_json
-from pjepa.core.resume import work_folder
 from pjepa.core.section import read_section
 from pjepa.core.tables import pretraining_takes, read_takes
 from pjepa.select.config import SelectConfig
 from pjepa.select.familiar import fit_familiar
 from pjepa.select.selection import best_epoch, read_judge, snapshot_scores
-from pjepa.streams.schema import SelectionLabels, widest_selection
-from pjepa.streams.store import read_stream
+from pjepa.storage.reading import content_sha256, fingerprint, read_object
+from pjepa.storage.work import work_folder
+from pjepa.storage.writing import atomic_folder, write_json
+from pjepa.streams.provenance import SelectionLabels, widest_selection
+from pjepa.streams.stream import read_stream
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import say
+from pjepa.ui.console import InputError, say
 
 
 def run() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pjepa.core.files import atomic_folder
-from pjepa.core.roots import data_root
 from pjepa.core.section import read_section
+from pjepa.storage.roots import data_root
+from pjepa.storage.writing import atomic_folder
 from pjepa.takes.config import DataConfig
+from pjepa.takes.demo.source import film_demo
 from pjepa.takes.source import write_source
-from pjepa.takes.sources.demo.source import film_demo
 from pjepa.takes.sources.registry import open_source
 from pjepa.takes.sources.scan import check_scan
 from pjepa.tools import paths

@@ -22,21 +22,23 @@ from pjepa.core.tables import (
     read_videos,
 )
 from pjepa.patches.store import cut_takes, repeated_takes, skipped_takes
-from pjepa.pooler.models import load_pooler
-from pjepa.streams.schema import StreamInfo
-from pjepa.streams.store import StreamWriter, Take, write_labels
+from pjepa.pooler.stored import load_pooler
+from pjepa.streams.provenance import StreamInfo
+from pjepa.streams.stream import StreamWriter, Take, write_labels
 from pjepa.tokens.config import TokensConfig
 from pjepa.tokens.materialise import (
     materialised_takes,
+    picked_takes,
     segment_labels,
+    shipped_info,
+    shipped_takes,
     stream_info,
     token_labels,
 )
 from pjepa.tokens.placement import grid_times, placed_takes
-from pjepa.tokens.shipped import picked_takes, shipped_info, shipped_takes
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main
-from pjepa.ui.progress import say, track
+from pjepa.ui.console import say, track
 
 
 @dataclass(frozen=True)

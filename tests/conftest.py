@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from pjepa.core.disk import SYNC
+from pjepa.storage.writing import SYNC
 from pjepa.ui.device import WITHOUT_AMX
 
 os.environ[SYNC] = "0"

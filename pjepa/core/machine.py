@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError
 
-from pjepa.core.places import PARAMS
-from pjepa.core.roots import LOCAL, local_values
 from pjepa.core.section import Section, one_line
-from pjepa.ui.errors import InputError
+from pjepa.core.tables import PARAMS
+from pjepa.storage.roots import LOCAL, local_values
+from pjepa.ui.console import InputError
 
 DEVICE, WORKERS = "PJEPA_DEVICE", "PJEPA_WORKERS"
 Stream = Literal["auto", "device", "host", "file"]
@@ -25,6 +25,9 @@ class MachineConfig(Section):
     reading threads.
     """
 
+    purpose: ClassVar[str] = (
+        "Where work runs; no stage tracks it, local.yaml and PJEPA_DEVICE override it."
+    )
     tuned: ClassVar[tuple[str, ...]] = ("device", "workers", "executor")
 
     device: str = "auto"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+Item = TypeVar("Item")
 Span = tuple[int, int]  # the first token or step, and the one past the last
 JUMP = 1.5  # token steps between two tokens from which time has jumped
 
@@ -41,3 +44,32 @@ def label_spans(labels: NDArray[np.int64], times: NDArray[np.float64], step_s: f
     meets = following - times[end - 1] <= JUMP * step_s
     until = np.where(meets, following, times[end - 1] + step_s)
     return Spans(labels[first], first, end, times[first], until)
+
+
+# Segment coordinates of tokens: c(i) along the take, r(i) inside the segment (Sec. 3.2).
+
+
+def token_offsets(segment: np.ndarray) -> np.ndarray:
+    """Return r(i): the token's index inside its run of equal segment."""
+    starts, lengths = runs(segment)
+    return (np.arange(len(segment)) - np.repeat(starts, lengths)).astype(np.int32)
+
+
+def attention_segments(segment: np.ndarray) -> np.ndarray:
+    """Return 0, 1, 2, ... along the take; gaps (-1) become segments of their own."""
+    _, lengths = runs(segment)
+    return np.repeat(np.arange(len(lengths)), lengths).astype(np.int64)
+
+
+def segment_means(features: np.ndarray, segment: np.ndarray) -> np.ndarray:
+    """Return the mean of every run of equal segment [S, D]."""
+    starts, lengths = runs(attention_segments(segment))
+    sums = np.add.reduceat(features.astype(np.float64), starts, axis=0)
+    return (sums / lengths[:, None]).astype(np.float32)
+
+
+def evenly(items: Sequence[Item], most: int) -> list[Item]:
+    """Return at most so many items in order, evenly spaced, including the last."""
+    count = min(most, len(items))
+    places = np.ceil(np.arange(1, count + 1) * (len(items) / max(count, 1))).astype(int) - 1
+    return [items[place] for place in places.tolist()]

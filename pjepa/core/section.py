@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import annotated_types
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
-from pjepa.core.files import read_yaml
-from pjepa.core.places import PARAMS
-from pjepa.ui.errors import InputError
+from pjepa.core.tables import PARAMS
+from pjepa.storage.reading import read_yaml
+from pjepa.ui.console import InputError
 
 SectionType = TypeVar("SectionType", bound="Section")
 BOUNDS = {
@@ -35,6 +35,7 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
     )
+    purpose: ClassVar[str] = ""  # one sentence, written above the section in params.yaml
     tuned: ClassVar[tuple[str, ...]] = ()
 
     def always_shown(self) -> tuple[str, ...]:
@@ -131,3 +132,15 @@ def _closest(kind: type[BaseModel], loc: tuple[int | str, ...]) -> str:
     names = list(getattr(owner, "model_fields", {}))
     close = get_close_matches(str(loc[-1]), names, n=1)
     return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(names)}"
+
+
+# Values that params, code and the command line choose from; importing them costs nothing.
+
+ReaderName = Literal["auto", "decord", "pyav"]
+Resampler = Literal["cv2", "antialias"]
+CropView = Literal["center", "first", "middle", "last"]
+WindowScope = Literal["segment", "take"]
+WindowMode = Literal["block", "trailing"]
+SegmentKind = Literal["annotated", "fixed", "found", "ruptures"]
+SegmentChoice = Literal["auto", "found", "fixed"]  # where nobody annotates segments
+FeatureFormat = Literal["npy", "npy-dt", "safetensors", "parquet"]

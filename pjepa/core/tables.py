@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pjepa.core.files import atomic_file, read_object, write_json
-from pjepa.core.roots import Root, rooted
-from pjepa.ui.errors import InputError
+from pjepa.storage.reading import read_object
+from pjepa.storage.roots import Root, rooted
+from pjepa.storage.writing import atomic_file, write_json
+from pjepa.ui.console import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,3 +216,14 @@ def pretraining_takes(takes: pd.DataFrame) -> set[str]:
     held = set(takes.loc[takes["holdout"].astype(bool), "group"])
     seen = takes["split"].isin(["train", "pretrain"]) & ~takes["group"].isin(held)
     return set(takes.loc[seen, "take_id"])
+
+
+# File names shared by several stages; folders belong to the stages (`pjepa.tools.paths`).
+
+PARAMS = Path("params.yaml")  # in the folder a stage runs in, as for DVC
+
+VIDEOS_FILE = "videos.parquet"
+BOUNDARIES_FILE = "boundaries.parquet"
+TAKES_FILE = "takes.parquet"
+SEGMENTS_FILE = "segments.parquet"
+CLASSES_FILE = "classes.json"

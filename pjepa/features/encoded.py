@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from pjepa.controls.representations import segment_mean_features
 from pjepa.core.runs import runs
-from pjepa.encoder.config import EncoderConfig
-from pjepa.encoder.encoder import ProcedureEncoder
-from pjepa.streams.schema import Boundaries, Provenance, StreamInfo
-from pjepa.streams.store import Take
-from pjepa.ui.errors import InputError
+from pjepa.features.controls import segment_mean_features
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.forecast import Forecaster
+from pjepa.streams.provenance import Boundaries, Provenance, SelectionLabels, StreamInfo
+from pjepa.streams.stream import Take
+from pjepa.ui.console import InputError
 
 
 def encoded(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
@@ -89,3 +90,21 @@ def encoder_info(stream: StreamInfo, name: str, width: int, provenance: Provenan
     """Return file-level facts of a representation made from the encoder."""
     source = f"{name} of {stream.source}"
     return stream.model_copy(update={"source": source, "width": width, "provenance": provenance})
+
+
+# The optional representation `forecast`: what follows a token's segment, and its surprise.
+
+
+def forecast_columns(forecaster: Forecaster, take: Take) -> np.ndarray:
+    """Return the forecast [d_in] and surprise of every token's segment [T, d_in + 1]."""
+    lengths = runs(encoder_segments(forecaster.encoder, take))[1].tolist()
+    return forecaster.tell(take.features, lengths).columns(lengths)
+
+
+def forecast_info(
+    stream: StreamInfo, forecaster: Forecaster, longest_s: float, selection: SelectionLabels
+) -> StreamInfo:
+    """Return file-level facts."""
+    config = forecaster.encoder.config
+    seen = whole_segment_provenance(stream, config, longest_s).with_selection(selection)
+    return encoder_info(stream, "forecast", config.d_in + 1, seen)

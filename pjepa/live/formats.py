@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
-from pjepa.ui.plain import plain_text
+from pjepa.ui.console import plain_text
 
 TIER = "steps"
 CONFIG = "labelstudio.xml"

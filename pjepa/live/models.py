@@ -9,31 +9,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 from safetensors import SafetensorError
 
-from pjepa.core.choices import ReaderName, SegmentChoice
+from pjepa.core.runs import runs
+from pjepa.core.section import ReaderName, SegmentChoice
 from pjepa.core.tables import Classes, read_classes
-from pjepa.encoder.encoder import ProcedureEncoder
-from pjepa.encoder.segments.found import FIT_TOKENS, FoundConfig, FoundParameters, fit_threshold
-from pjepa.encoder.segments.rule import SegmentRule
+from pjepa.core.time import cut_ids
+from pjepa.features.encoded import encoder_info, encoder_provenance
+from pjepa.live.outlook import Outlook
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.segments import (
+    FIT_TOKENS,
+    FoundConfig,
+    FoundParameters,
+    SegmentRule,
+    fit_threshold,
+    take_segments,
+)
 from pjepa.patches.backbone import Backbone, BackboneFacts, load_backbone
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.store import PatchInfo
-from pjepa.pooler.models import Pooler, load_pooler
+from pjepa.pooler.stored import Pooler, folder_sha256, load_pooler
+from pjepa.probes.base.config import skipped_reason
 from pjepa.probes.base.registry import load_probe
-from pjepa.probes.base.temporal import TrainedProbe
+from pjepa.probes.base.trained import TrainedProbe
 from pjepa.probes.linear.probe import LinearProbe
-from pjepa.probes.shared.cell.skipped import skipped_reason
-from pjepa.questions.outlook import Outlook
 from pjepa.select.familiar import Familiar, read_familiar
-from pjepa.streams.store import read_stream
+from pjepa.storage.reading import read_object
+from pjepa.streams.provenance import SelectionLabels, StreamInfo
+from pjepa.streams.stream import read_stream
+from pjepa.tokens.config import TokensConfig
+from pjepa.tokens.materialise import stream_info
+from pjepa.ui.console import InputError
 from pjepa.ui.device import checked_device
-from pjepa.ui.errors import InputError
 from pjepa.video.index import MAX_GAP_S
 
 SHORT_S = 2.0  # seconds of a live window by default, where training had longer ones
@@ -276,3 +290,81 @@ def _training_tokens(wanted: Wanted) -> Sequence[np.ndarray]:
         if count > FIT_TOKENS:
             break
     return found
+
+
+# Features of new videos with the models of a run, as `tokens` and `features` would write them.
+
+
+def represented(
+    stack: FeatureModels, tokens: np.ndarray, name: str, cuts: Sequence[int] = ()
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the features [T, d] of a video's tokens [T, D], and its segments c(i) [T].
+
+    No segment reaches across a cut, a token before which the time stamps jump.
+    """
+    recording = cut_ids(np.zeros(len(tokens), np.int64), cuts)
+    segments = take_segments(tokens, None, stack.rule, name, recording)
+    if stack.encoder is None:
+        return tokens, segments
+    _, lengths = runs(segments)
+    return stack.encoder.encode(tokens, lengths.tolist()).float().cpu().numpy(), segments
+
+
+def patch_features(
+    stack: FeatureModels, patches: np.ndarray, cuts: Sequence[int] = ()
+) -> np.ndarray:
+    """Return the features [T, d] of a video's patches [steps, cells, width]; it may be cut."""
+    tokens = stack.pooler.tokens(patches, cuts=cuts)
+    per_step = stack.pooler.facts.per_step
+    return represented(stack, tokens, "the video", [cut * per_step for cut in cuts])[0]
+
+
+def features_info(stack: FeatureModels, model: Path) -> StreamInfo:
+    """Return the facts about the features: labels used upstream, boundaries, lookahead."""
+    trained, encoder = stack.pooler.facts, stack.encoder
+    free = replace(trained, scope="take", patches=replace(trained.patches, window_scope="take"))
+    info = stream_info(free, TokensConfig())
+    config = None if encoder is None else encoder.config
+    known = config is not None and config.uses_segments and config.segments == "annotated"
+    if trained.knows_boundaries or known:  # in training; none are known here
+        seen = info.provenance.model_copy(update={"boundaries_train": "annotated"})
+        info = info.model_copy(update={"provenance": seen})
+    if config is None:
+        return info
+    used: dict[str, Any] = {}
+    if config.uses_segments:
+        used = {"segments": stack.rule.kind}
+        if stack.rule.found is not None:
+            used["found_max"] = stack.rule.found.config.max_tokens
+        if config.attention == "clip_causal":
+            used["block"] = stack.rule.block
+    chosen: SelectionLabels = read_object(model / "pjepa" / "selection.json", "selection_labels")[
+        "selection_labels"
+    ]
+    seen = encoder_provenance(info, config.model_copy(update=used), 0.0).with_selection(chosen)
+    return encoder_info(info, "pjepa", config.width, seen)
+
+
+def model_facts(stack: FeatureModels, model: Path) -> dict[str, Any]:
+    """Return which models made the features and with which segments, as JSON values."""
+    rule, encoder = stack.rule, stack.encoder
+    pooler = {"kind": stack.pooler.facts.kind, "sha256": stack.pooler.facts.sha256}
+    if encoder is None:
+        return {"pooler": pooler, "encoder": None, "segments": None, "notes": list(stack.notes)}
+    segments: dict[str, Any] | None = None
+    if encoder.config.uses_segments:
+        segments = {"kind": rule.kind, "tokens": rule.block}
+        if rule.found is not None:
+            lengths = rule.found.config
+            segments |= {"tokens": lengths.tokens, "max_tokens": lengths.max_tokens}
+            segments["threshold"] = rule.found.threshold
+    return {
+        "pooler": pooler,
+        "encoder": {
+            "sha256": folder_sha256(model / "pjepa"),
+            "attention": encoder.config.attention,
+            "trained_on_segments": encoder.config.segments,
+        },
+        "segments": segments,
+        "notes": list(stack.notes),
+    }

@@ -19,17 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pjepa.core.files import atomic_file, content_sha256, file_sha256, fingerprint
 from pjepa.core.runs import label_spans, runs
 from pjepa.core.tables import Classes
 from pjepa.core.text import natural, sheet_cell
-from pjepa.core.time_grid import cut_steps, token_count
-from pjepa.live.features import represented
+from pjepa.core.time import cut_steps, token_count
 from pjepa.live.formats import Labelled, PredictedStep, write_config, write_format
-from pjepa.live.models import Models
-from pjepa.live.offline.folder import begin_folder, finish, finished, is_ours, notes
-from pjepa.live.offline.steps import AS_SCORED, Cleaning, cleaned_labels
-from pjepa.live.targets import check_new_folder
+from pjepa.live.models import Models, represented
+from pjepa.live.outlook import OutlookRow, of_step, write_outlook
+from pjepa.live.steps import AS_SCORED, Cleaning, cleaned_labels
 from pjepa.nn.prefetch import Prefetch, StalledError
 from pjepa.patches.encode import (
     PATIENCE_S,
@@ -39,13 +36,62 @@ from pjepa.patches.encode import (
     encoded_batch,
     patch_info,
 )
-from pjepa.questions.live import OutlookRow, write_outlook
-from pjepa.questions.outlook import of_step
-from pjepa.report.figures.timelines import Strip, draw_strips
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import Meter
+from pjepa.report.figures import Strip, draw_strips
+from pjepa.storage.reading import content_sha256, file_sha256, fingerprint, read_object
+from pjepa.storage.writing import atomic_file, check_new_folder, write_json
+from pjepa.ui.console import InputError, Meter
 from pjepa.video.files import check_name
 from pjepa.video.index import VideoInfo, frame_index
+
+# The folder that `pjepa predict` writes: which videos are done, and by what.
+
+WORK, VIDEOS = ".pjepa", "videos"
+
+
+def is_ours(folder: Path) -> bool:
+    """Return whether an earlier run wrote this folder."""
+    return _made_by(folder).is_file()
+
+
+def begin_folder(folder: Path, made_by: Mapping[str, Any]) -> None:
+    """Note what this folder is made by; raise if it was something else."""
+    if not is_ours(folder):
+        write_json(_made_by(folder), dict(made_by))
+        return
+    before = read_object(_made_by(folder))
+    changed = [name for name in made_by if made_by[name] != before.get(name)]
+    if changed:
+        raise InputError(
+            f"{folder}: holds predictions with another {' and '.join(changed)}; name a new folder"
+        )
+
+
+def finished(folder: Path, name: str, digest: str) -> dict[str, Any] | None:
+    """Return the note of a video that is done; None if it is not, or the file is another now."""
+    file = _note(folder, name)
+    note = dict(read_object(file)) if file.is_file() else {}
+    return note if note.get("sha256") == digest else None
+
+
+def finish(folder: Path, name: str, note: Mapping[str, Any]) -> None:
+    """Note that a video's files are written."""
+    write_json(_note(folder, name), dict(note))
+
+
+def notes(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the notes of all finished videos by name."""
+    place = folder / WORK / VIDEOS
+    files = sorted(place.rglob("*.json"))
+    return {f.relative_to(place).as_posix().removesuffix(".json"): read_object(f) for f in files}
+
+
+def _made_by(folder: Path) -> Path:
+    return folder / WORK / "made_by.json"
+
+
+def _note(folder: Path, name: str) -> Path:
+    return folder / WORK / VIDEOS / f"{name}.json"
+
 
 TABLE, SCORES = "segments.csv", "scores"  # of all videos, and the folder of each one's tokens
 OUTLOOK = "outlook"  # the folder of each one's next steps, progress and surprise
@@ -63,7 +109,7 @@ class Predicted:
     labels: np.ndarray
     cuts: tuple[int, ...] = ()  # tokens before which the time stamps jump
     distance: float | None = None  # from the training tokens
-    outlook: np.ndarray | None = None  # rows of `pjepa.questions.outlook` [T, 4]
+    outlook: np.ndarray | None = None  # rows of `pjepa.live.outlook` [T, 4]
 
     def labelled(self, classes: Classes, model: str = "pjepa") -> Labelled:
         """Return the runs of equal labels, with the mean of their probability."""

@@ -18,14 +18,15 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pjepa.core.files import content_sha256
 from pjepa.live.labels import Decided, LabelStream, StepRuns
 from pjepa.live.models import Models
-from pjepa.live.pipe import PIPE, STDOUT, Pipe
-from pjepa.live.source import Hop, LiveSource
+from pjepa.live.outlook import OutlookStream
+from pjepa.live.source import PIPE, STDOUT, Hop, LiveSource, Pipe
 from pjepa.live.tokens import TimedTokens, TokenStream
 from pjepa.live.view import LiveNumbers, LiveView
-from pjepa.nn.state import (
+from pjepa.patches.identity import open_take
+from pjepa.storage.reading import content_sha256
+from pjepa.storage.saver import (
     State,
     has_state,
     load_state,
@@ -35,9 +36,7 @@ from pjepa.nn.state import (
     save_state,
     under,
 )
-from pjepa.patches.identity import open_take
-from pjepa.questions.live import OutlookStream
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from pjepa.video.timeline import Jump
 
 SAVE_S = 5.0  # seconds between two saved states, or

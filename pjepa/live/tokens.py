@@ -17,7 +17,7 @@ from pjepa.live.source import Hop, StepGrid
 from pjepa.patches.backbone import Backbone
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.encode import encoded_batch
-from pjepa.pooler.models import Pooler
+from pjepa.pooler.stored import Pooler
 
 
 @dataclass(frozen=True)

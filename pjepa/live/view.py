@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from pjepa.live.labels import Decided
-from pjepa.ui.progress import say
+from pjepa.ui.console import say
 
 COLORS = ("cyan", "magenta", "yellow", "green", "blue", "red", "white")
 BAR = 60  # characters of the timeline

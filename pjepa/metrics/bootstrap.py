@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pjepa.metrics.segmentation import TakeStatistics, scores
-from pjepa.metrics.statistics import Values
-from pjepa.ui.errors import InputError
+from pjepa.metrics.segmentation import TakeStatistics, Values, scores
+from pjepa.ui.console import InputError
 
 Statistics = Mapping[str, TakeStatistics]  # by take id
 PERCENTILES = (2.5, 97.5)

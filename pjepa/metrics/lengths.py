@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pjepa.metrics.runs import LabelArray, best_overlaps, label_runs
+from pjepa.metrics.segmentation import LabelArray, best_overlaps, label_runs
 
 Seconds = NDArray[np.float64]
 

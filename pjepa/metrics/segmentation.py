@@ -2,25 +2,289 @@
 
 `take_statistics` matches segments once and returns counts; `scores` turns weighted sums of those
 counts into percent. So a mean over takes, a subset and a bootstrap are all one matrix product. The
-conventions are listed in `pjepa.metrics.statistics`. Where the official code raises or divides zero
+conventions are listed below. Where the official code raises or divides zero
 by zero, two empty sequences score 100 and one empty sequence scores 0.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from pjepa.metrics.runs import THRESHOLDS
-from pjepa.metrics.statistics import (
-    COLUMNS,
-    CONVENTIONS,
-    UNKNOWN,
-    TakeStatistics,
-    Values,
-    convention_named,
-    take_statistics,
-)
+from pjepa.core.runs import runs
+from pjepa.ui.console import InputError
+
+# Runs of equal labels, and comparisons of two sequences of runs.
+
+LabelArray = NDArray[np.int64]
+
+THRESHOLDS = {"f1_10": 0.10, "f1_25": 0.25, "f1_50": 0.50}
+
+
+@dataclass(frozen=True)
+class LabelRuns:
+    """Maximal runs of equal label, half open, and the run every frame belongs to."""
+
+    labels: LabelArray
+    starts: LabelArray
+    ends: LabelArray
+    of_frame: LabelArray
+
+
+def label_runs(labels: LabelArray) -> LabelRuns:
+    """Return the runs of `labels` in temporal order; unknown runs are included."""
+    starts, lengths = runs(labels)
+    of_frame = np.repeat(np.arange(len(starts)), lengths)
+    return LabelRuns(labels[starts], starts, starts + lengths, of_frame)
+
+
+def edit_distance(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return the Levenshtein distance, a whole column of the table per big-integer operation.
+
+    Bit-parallel (Myers 1999, Hyyrö 2003): bit i of `up`/`down` says that the table grows/falls
+    by one between rows i and i + 1 of the current column.
+    """
+    if not first or not second:
+        return len(first) + len(second)
+    rows: dict[int, int] = {}
+    for index, label in enumerate(first):
+        rows[label] = rows.get(label, 0) | (1 << index)
+    full, last = (1 << len(first)) - 1, 1 << (len(first) - 1)
+    up, down, distance = full, 0, len(first)
+    for label in second:
+        equal = rows.get(label, 0)
+        vertical = equal | down
+        horizontal = (((equal & up) + up) ^ up) | equal
+        grows = down | (full & ~(horizontal | up))
+        falls = up & horizontal
+        distance += bool(grows & last) - bool(falls & last)
+        grows = (grows << 1) | 1
+        up = full & ((falls << 1) | ~(vertical | grows))
+        down = full & grows & vertical
+    return distance
+
+
+def edit_score(truth: Sequence[int], prediction: Sequence[int]) -> float:
+    """Return (1 - distance / longer length) in percent; two empty sequences score 100."""
+    longest = max(len(truth), len(prediction))
+    return 100.0 * (1 - edit_distance(truth, prediction) / longest) if longest else 100.0
+
+
+def best_overlaps(
+    truth: LabelRuns, prediction: LabelRuns, ignored: set[int]
+) -> tuple[LabelArray, LabelArray, NDArray[np.float64]]:
+    """Return predicted runs, the truth each overlaps best (the first on ties), and their IoU.
+
+    Two segments that do not overlap have IoU <= 0 and never reach a threshold, so only the
+    P + G - 1 overlaps are examined: the places where either sequence starts a run.
+    """
+    starts = np.union1d(truth.starts, prediction.starts)
+    own, other = prediction.of_frame[starts], truth.of_frame[starts]
+    label = prediction.labels[own]
+    same = (label == truth.labels[other]) & (label >= 0) & ~np.isin(label, list(ignored))
+    own, other = own[same], other[same]
+    if not len(own):
+        return own, other, np.zeros(0)
+    begin = np.stack([prediction.starts[own], truth.starts[other]])
+    end = np.stack([prediction.ends[own], truth.ends[other]])
+    overlap = (end.min(0) - begin.max(0)) / (end.max(0) - begin.min(0))
+    order = np.lexsort((np.arange(len(own)), -overlap, own))
+    best = order[np.append(True, own[order][1:] != own[order][:-1])]
+    return own[best], other[best], overlap[best]
+
+
+def segment_hits(truth: LabelRuns, prediction: LabelRuns, ignored: set[int]) -> list[int]:
+    """Return the true positives of F1@k for each threshold.
+
+    A predicted segment takes its best truth or none, and only the first predicted segment that
+    reaches a truth hits it: TP = number of distinct truths reached.
+    """
+    _, other, overlap = best_overlaps(truth, prediction, ignored)
+    return [len(np.unique(other[overlap >= k])) for k in THRESHOLDS.values()]
+
+
+def majority_vote(prediction: ArrayLike, segments: ArrayLike) -> LabelArray:
+    """Return `prediction` with each segment's most frequent label on all its frames.
+
+    `segments [T]` holds an id per frame; negative ids keep their own prediction. On ties the
+    smallest label wins.
+    """
+    pred, ids = np.asarray(prediction, np.int64), np.asarray(segments, np.int64)
+    inside = ids >= 0
+    voted = pred.copy()
+    if inside.any():
+        labels, label_index = np.unique(pred[inside], return_inverse=True)
+        names, segment_index = np.unique(ids[inside], return_inverse=True)
+        votes = np.zeros((len(names), len(labels)), np.int64)
+        np.add.at(votes, (segment_index, label_index), 1)
+        voted[inside] = labels[votes.argmax(1)][segment_index]
+    return voted
+
+
+# Counts of one take that determine every score and can be summed over takes.
+
+Values = NDArray[np.float64]
+ClassRow = tuple[int, float, float, float]  # class, frames right, frames true, frames predicted
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Convention:
+    """A rule for combining takes into one score."""
+
+    pooled: bool = True
+    deletes_ignored: bool = False
+    skips_empty_edit: bool = False
+    epsilon: float = 0.0
+
+
+CONVENTIONS: Mapping[str, Convention] = {
+    "mstcn": Convention(),
+    "ltcontext": Convention(pooled=False, deletes_ignored=True),
+    "fact": Convention(skips_empty_edit=True, epsilon=1e-5),
+    "release": Convention(),
+}
+
+
+@dataclass(frozen=True)
+class TakeStatistics:
+    """Counts that determine the scores of one take; they can be added over takes.
+
+    `frames` and `correct` cover every known frame, `action_*` those whose truth is not
+    background, `voted_*` are correct after the majority vote inside true segments, `clips_*` count
+    whole segments. `classes` has a row for every class but background that is true or predicted.
+    """
+
+    frames: float
+    correct: float
+    voted_correct: float
+    action_frames: float
+    action_correct: float
+    action_voted_correct: float
+    truth_segments: float
+    predicted_segments: float
+    hits_10: float
+    hits_25: float
+    hits_50: float
+    edit: float
+    edit_takes: float
+    clips: float = 0.0
+    clips_correct: float = 0.0
+    classes: tuple[ClassRow, ...] = ()
+
+    def __add__(self, other: Self) -> Self:
+        sums = {name: getattr(self, name) + getattr(other, name) for name in COLUMNS}
+        by_class: dict[int, list[float]] = {}
+        for label, *counts in (*self.classes, *other.classes):
+            before = by_class.get(label, [0.0, 0.0, 0.0])
+            by_class[label] = [a + b for a, b in zip(before, counts, strict=True)]
+        rows = tuple((label, *by_class[label]) for label in sorted(by_class))
+        return type(self)(**sums, classes=rows)  # type: ignore[arg-type]
+
+    def row(self) -> list[float]:
+        """Return the plain counts, in the order of `COLUMNS`."""
+        return [getattr(self, name) for name in COLUMNS]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the statistics that `to_dict` wrote."""
+        rows = tuple((int(label), *counts) for label, *counts in values["classes"])
+        return cls(**{**values, "classes": rows})
+
+
+COLUMNS = {
+    field.name: index
+    for index, field in enumerate(f for f in fields(TakeStatistics) if f.name != "classes")
+}
+
+
+def take_statistics(
+    truth: ArrayLike,
+    prediction: ArrayLike,
+    background: int | None = None,
+    convention: str = "release",
+) -> TakeStatistics:
+    """Return the statistics of one take; `background` is ignored in segments and `action_*`."""
+    rules = convention_named(convention)
+    y, p = _checked(truth, prediction)
+    p = np.where(y < 0, UNKNOWN, p)
+    ignored = set() if background is None else {background}
+    action = (y >= 0) & ~np.isin(y, list(ignored))
+    runs = label_runs(y)
+    right = y == p
+    voted = y == majority_vote(p, np.where(y < 0, UNKNOWN, runs.of_frame))
+    known = y >= 0
+    rows = class_rows(y, p, ignored)
+    if rules.deletes_ignored:
+        y, p = y[action], p[action]
+        runs = label_runs(y)
+    predicted = label_runs(p)
+    true_names, predicted_names = _segment_names(runs, ignored), _segment_names(predicted, ignored)
+    empty = not true_names and not predicted_names
+    skipped = empty and rules.skips_empty_edit
+    hits = [float(hit) for hit in segment_hits(runs, predicted, ignored)]
+    return TakeStatistics(
+        frames=float(known.sum()),
+        correct=float((known & right).sum()),
+        voted_correct=float((known & voted).sum()),
+        action_frames=float(action.sum()),
+        action_correct=float((action & right).sum()),
+        action_voted_correct=float((action & voted).sum()),
+        truth_segments=float(len(true_names)),
+        predicted_segments=float(len(predicted_names)),
+        hits_10=hits[0],
+        hits_25=hits[1],
+        hits_50=hits[2],
+        edit=0.0 if skipped else edit_score(true_names, predicted_names),
+        edit_takes=0.0 if skipped else 1.0,
+        classes=rows,
+    )
+
+
+def class_rows(
+    truth: LabelArray, prediction: LabelArray, ignored: set[int]
+) -> tuple[ClassRow, ...]:
+    """Return the frames right, true and predicted of every class, over the known frames."""
+    known = truth >= 0
+    right = _counts(truth[known & (truth == prediction)])
+    true, predicted = _counts(truth[known]), _counts(prediction[known])
+    labels = sorted(label for label in {*true, *predicted} - ignored if label >= 0)
+    return tuple(
+        (label, right.get(label, 0.0), true.get(label, 0.0), predicted.get(label, 0.0))
+        for label in labels
+    )
+
+
+def _counts(labels: LabelArray) -> dict[int, float]:
+    names, counts = np.unique(labels, return_counts=True)
+    return dict(zip(names.tolist(), counts.astype(np.float64).tolist(), strict=True))
+
+
+def convention_named(name: str) -> Convention:
+    """Return the convention; raise if it is unknown, naming those that exist."""
+    if name not in CONVENTIONS:
+        raise InputError(f"unknown metric convention {name!r}: use one of {sorted(CONVENTIONS)}")
+    return CONVENTIONS[name]
+
+
+def _checked(truth: ArrayLike, prediction: ArrayLike) -> tuple[LabelArray, LabelArray]:
+    y, p = np.asarray(truth, np.int64), np.asarray(prediction, np.int64)
+    if y.ndim != 1 or y.shape != p.shape:
+        raise InputError(f"truth {y.shape} and prediction {p.shape} must have equal lengths [T]")
+    return y, p
+
+
+def _segment_names(runs: LabelRuns, ignored: set[int]) -> list[int]:
+    """Return the labels of the runs that are segments: known and not ignored."""
+    return [label for label in runs.labels.tolist() if label >= 0 and label not in ignored]
+
 
 __all__ = [
     "CLIP_METRIC",
@@ -134,3 +398,35 @@ def _mean_percent(part: Values, whole: Values) -> Values:
     ratio = np.where(present, part / np.where(present, whole, 1), 0.0)
     count = present.sum(-1)
     return np.where(count > 0, 100.0 * ratio.sum(-1) / np.maximum(count, 1), 100.0)
+
+
+# Clip classification: one prediction per segment, from the mean of its tokens' probabilities.
+
+
+@dataclass(frozen=True)
+class ClipCounts:
+    """Segments classified, and how many of them correctly."""
+
+    clips: float
+    correct: float
+
+
+def clip_counts(
+    labels: NDArray[np.int64],
+    probability: NDArray[np.float32],
+    segments: NDArray[np.int64],
+    background: int | None = None,
+) -> ClipCounts:
+    """Return how many clips of one take are right: labels [T], probability [T, C], segments [T].
+
+    A clip is a run of one segment with one label; unknown and background clips do not count.
+    """
+    if not len(labels):
+        return ClipCounts(0.0, 0.0)
+    both = segments.astype(np.int64) * (int(labels.max()) + 2) + labels + 1  # one id per pair
+    runs = label_runs(both)
+    truth = labels[runs.starts]
+    sums = np.add.reduceat(probability.astype(np.float64), runs.starts, axis=0)  # [clips, C]
+    counted = (truth >= 0) & (truth != (-1 if background is None else background))
+    right = sums.argmax(1) == truth
+    return ClipCounts(float(counted.sum()), float((counted & right).sum()))

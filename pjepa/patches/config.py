@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pjepa.core.choices import CropView, ReaderName, Resampler, WindowMode, WindowScope
 from pjepa.core.machine import Placed
+from pjepa.core.section import CropView, ReaderName, Resampler, WindowMode, WindowScope
 
 TIMM = "timm:"  # `timm:NAME` is an image model that reads frame by frame
 HF = "hf:"  # `hf:NAME` is a video model of the Hugging Face hub (pjepa[hf])
@@ -25,6 +25,7 @@ class PatchesConfig(Placed):
     patch.
     """
 
+    purpose: ClassVar[str] = "The frozen backbone and how video is cut for it (paper Sec. 3.1)."
     tuned: ClassVar[tuple[str, ...]] = (
         "backbone",
         "checkpoint",

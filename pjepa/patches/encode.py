@@ -21,14 +21,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pjepa.core.time_grid import Window, cut_steps, token_count
+from pjepa.core.time import Window, cut_steps, token_count
 from pjepa.nn.prefetch import Prefetch, StalledError
 from pjepa.patches.backbone import Backbone, BackboneFacts, load_backbone
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.identity import open_take
 from pjepa.patches.store import PatchInfo, PatchWriter, note_cuts, note_repeated, patch_writer
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import say
+from pjepa.ui.console import InputError, say
 from pjepa.ui.transfer import pinned
 from pjepa.video.index import AGAIN, CUT_OFF_S
 

@@ -13,27 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pjepa.core.digests import damaged_files, put_aside, remove_sealed
-from pjepa.core.disk import remove_partials
 from pjepa.core.machine import device_kind
 from pjepa.core.tables import BoundaryTimes, VideoRow
-from pjepa.core.time_grid import token_count
+from pjepa.core.time import token_count
 from pjepa.patches.backbone import BackboneFacts, backbone_facts
 from pjepa.patches.config import PatchesConfig
-from pjepa.patches.cost import stored_bytes
+from pjepa.patches.cost import check_disk, stored_bytes
 from pjepa.patches.encode import Job, OnFrames, Outcome, patch_info
 from pjepa.patches.identity import behaviour, video_hashes
-from pjepa.patches.plan import check_disk
-from pjepa.patches.store import (
-    PatchInfo,
-    cuts_of,
-    notes_of,
-    repeated_frames,
-    store_key,
-    store_path,
-)
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import Meter, say
+from pjepa.patches.store import PatchInfo, cuts_of, notes_of, repeated_frames, store_key, store_path
+from pjepa.storage.sealed import damaged_files, put_aside, remove_sealed
+from pjepa.storage.writing import remove_partials
+from pjepa.ui.console import InputError, Meter, say
 from pjepa.video.index import MAX_GAP_S
 
 # The settings that can change what is written; the weights have an identity of their own.

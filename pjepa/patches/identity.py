@@ -17,14 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pjepa.core.files import file_sha256, fingerprint, read_json, write_json
-from pjepa.core.remembered import remembered_hashes
 from pjepa.core.tables import read_max_gap
-from pjepa.core.time_grid import Sampling, frame_indices
+from pjepa.core.time import Sampling, frame_indices
 from pjepa.patches.backbone import Backbone, load_backbone
 from pjepa.patches.config import TIMM, PatchesConfig
 from pjepa.patches.preprocess import Uint8
-from pjepa.ui.errors import InputError
+from pjepa.storage.reading import file_sha256, fingerprint, read_json
+from pjepa.storage.sealed import remembered_hashes
+from pjepa.storage.writing import write_json
+from pjepa.ui.console import InputError
 from pjepa.video.index import MAX_GAP_S
 from pjepa.video.reader import Reader, open_video
 
@@ -149,7 +150,7 @@ def _encoded_values(backbone: Backbone, clip: Uint8) -> list[float]:
     video = torch.stack([backbone.prepared(clip[:4]), backbone.prepared(clip[-4:])])
     for number, tensor in enumerate(_weights(backbone)):
         tensor.copy_(canned_weights(number, tensor))
-    from pjepa.patches.encode import pooled_grid  # which opens videos through this file
+    from pjepa.patches.encode import pooled_grid
 
     features = backbone.encoded(video)  # [B, steps, cells, D]
     facts = backbone.facts

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pjepa.core.choices import CropView, Resampler
+from pjepa.core.section import CropView, Resampler
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)

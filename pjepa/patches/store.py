@@ -21,11 +21,12 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from pjepa.core.choices import WindowMode, WindowScope
-from pjepa.core.digests import sealed_file
-from pjepa.core.files import read_json, write_json
-from pjepa.core.time_grid import Sampling
-from pjepa.ui.errors import InputError
+from pjepa.core.section import WindowMode, WindowScope
+from pjepa.core.time import Sampling
+from pjepa.storage.reading import read_json
+from pjepa.storage.sealed import sealed_file
+from pjepa.storage.writing import write_json
+from pjepa.ui.console import InputError
 
 TENSOR = "patches"
 METADATA = "pjepa"  # one JSON value: safetensors does not keep the order of several

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pjepa.nn.mlp import Mlp
+from pjepa.nn.layers import Mlp
 
 RELEASE_URL = "https://dl.fbaipublicfiles.com/vjepa2/"
 PATCH = 16

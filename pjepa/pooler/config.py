@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pjepa.core.choices import WindowScope
 from pjepa.core.machine import Placed
+from pjepa.core.section import WindowScope
 
 MAX_FOLDS = 20
 PoolerKind = Literal["mean", "action"]
@@ -21,6 +21,7 @@ class PoolerConfig(Placed):
     optimisation, so that is V-JEPA's recipe for attentive probes (AdamW, cosine to 0, 20 epochs).
     """
 
+    purpose: ClassVar[str] = "From the patches of one step to one token (paper Sec. 3.1)."
     tuned: ClassVar[tuple[str, ...]] = (
         "kind",
         "cells",

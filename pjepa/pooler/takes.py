@@ -2,18 +2,126 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
+from pjepa.core.runs import Span
 from pjepa.core.tables import Classes
-from pjepa.core.time_grid import cut_steps, token_segments, token_times
-from pjepa.patches.store import cut_takes, read_patches, skipped_takes, take_file_name
-from pjepa.pooler.examples import LabelledPatches
-from pjepa.ui.errors import InputError
+from pjepa.core.time import cut_ids, cut_steps, token_segments, token_times
+from pjepa.patches.store import Half, cut_takes, read_patches, skipped_takes, take_file_name
+from pjepa.pooler.action import padded
+from pjepa.pooler.config import PoolerConfig
+from pjepa.pooler.stored import pooled_spans
+from pjepa.ui.console import InputError
+from pjepa.ui.transfer import sent
+
+# Training examples of the pooler: windows of memory-mapped patches with token labels.
+
+CUT, ORDER = 0, 1  # what a random stream is for
+
+
+@dataclass(frozen=True)
+class LabelledPatches:
+    """One take's patch file and the segments and labels of its tokens; -1 is unknown."""
+
+    number: int  # place in the table of takes: the key of its random cuts
+    take_id: str
+    group: str
+    file: Path
+    segment: NDArray[np.int64]  # [steps] which annotated segment
+    labels: NDArray[np.int64]  # [steps * per_step]
+    cuts: tuple[int, ...] = ()  # steps that begin a new recording
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A window of one take."""
+
+    take: LabelledPatches
+    start: int
+    stop: int
+
+    def patches(self) -> Half:
+        """Return the window's patches [n, cells, width], copied, with the file closed again."""
+        stored = read_patches(self.take.file).patches
+        return np.array(stored[self.start : self.stop])
+
+    def labels(self) -> NDArray[np.int64]:
+        """Return the labels of the window's tokens [n * per_step]."""
+        per_step = len(self.take.labels) // len(self.take.segment)
+        return self.take.labels[self.start * per_step : self.stop * per_step]
+
+
+@dataclass(frozen=True)
+class ClipBatch:
+    """Windows side by side; `labels` is -1 where a token is padding or unknown."""
+
+    patches: Tensor  # [B, n, cells, width] float16
+    lengths: Tensor | None  # [B] real steps, None if all have n
+    labels: Tensor  # [B, n * per_step]
+
+    def to(self, device: str) -> ClipBatch:
+        """Return the same batch on another device; nothing waits for the copies."""
+        lengths = None if self.lengths is None else sent(self.lengths, device)
+        return ClipBatch(sent(self.patches, device), lengths, sent(self.labels, device))
+
+
+def cut(take: LabelledPatches, config: PoolerConfig, rng: np.random.Generator | None) -> list[Span]:
+    """Return the windows of a take: those of extraction, or with `rng` another cut.
+
+    None crosses a cut. They stay inside segments if `scope` asks for it, and always for
+    `target: clip`, because a clip has one label.
+    """
+    inside = config.scope == "segment" or config.target == "clip"
+    ids = take.segment if inside else np.zeros_like(take.segment)
+    return pooled_spans(cut_ids(ids, take.cuts), config.window, rng)
+
+
+def fixed_clips(takes: Sequence[LabelledPatches], config: PoolerConfig) -> list[Clip]:
+    """Return the windows of extraction that hold a known label, in the order of the takes."""
+    clips = [Clip(take, *span) for take in takes for span in cut(take, config, None)]
+    return [clip for clip in clips if (clip.labels() >= 0).any()]
+
+
+def epoch_clips(takes: Sequence[LabelledPatches], config: PoolerConfig, epoch: int) -> list[Clip]:
+    """Return an epoch's windows that hold a known label, in random order."""
+    clips = []
+    for take in takes:
+        rng = np.random.default_rng([config.seed, CUT, epoch, take.number])
+        clips += [Clip(take, *span) for span in cut(take, config, rng if config.jitter else None)]
+    known = [clip for clip in clips if (clip.labels() >= 0).any()]
+    order = np.random.default_rng([config.seed, ORDER, epoch]).permutation(len(known))
+    return [known[place] for place in order]
+
+
+def clip_batches(clips: Sequence[Clip], size: int, workers: int) -> Iterator[ClipBatch]:
+    """Yield batches in order, their windows read by several threads."""
+    with ThreadPoolExecutor(workers) as pool:
+        for first in range(0, len(clips), size):
+            part = clips[first : first + size]
+            yield _batch(part, list(pool.map(Clip.patches, part)))
+
+
+def _batch(clips: Sequence[Clip], windows: list[Half]) -> ClipBatch:
+    patches, lengths = padded(windows)
+    known = [clip.labels() for clip in clips]
+    labels = np.full((len(clips), max(len(label) for label in known)), -1, np.int64)
+    for place, label in enumerate(known):
+        labels[place, : len(label)] = label
+    return ClipBatch(
+        torch.from_numpy(patches),
+        None if lengths is None else torch.from_numpy(lengths),
+        torch.from_numpy(labels),
+    )
+
 
 FOLDS = 0xF01D  # what a random stream is for
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from pjepa.core.machine import Placed, Stream
-from pjepa.encoder.config import EncoderSettings
+from pjepa.model.config import EncoderSettings
 
 
 class PjepaConfig(EncoderSettings, Placed):
@@ -15,6 +15,7 @@ class PjepaConfig(EncoderSettings, Placed):
     release.
     """
 
+    purpose: ClassVar[str] = "The self-supervised model and its training (paper Sec. 3.2, Sec. 4)."
     tuned: ClassVar[tuple[str, ...]] = (
         "width",
         "depth",

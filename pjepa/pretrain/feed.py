@@ -20,14 +20,19 @@ import torch
 from torch import Tensor
 
 from pjepa.core.machine import Stream
+from pjepa.model.objective import Batch
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TokenPacking, epoch_steps, forward_passes, pack
-from pjepa.pretrain.objective import Batch
-from pjepa.pretrain.takes.exchange import Exchange
-from pjepa.pretrain.takes.take import TrainingTake
-from pjepa.pretrain.takes.views import TakeView
+from pjepa.pretrain.data import (
+    TakeView,
+    TokenPacking,
+    TrainingTake,
+    epoch_steps,
+    forward_passes,
+    pack,
+)
+from pjepa.pretrain.exchange import Exchange
 from pjepa.pretrain.team import Team
-from pjepa.ui.memory import host_memory
+from pjepa.ui.device import host_memory
 from pjepa.ui.transfer import host_buffer, pinned_bytes, sent
 
 SHARE = 0.25  # of free memory that the whole stream may take

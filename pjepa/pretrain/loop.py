@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from pjepa.core.files import atomic_folder, content_sha256, write_json
-from pjepa.encoder.release import init_selection
-from pjepa.nn.log import Log
+from pjepa.model.objective import Batch, Counts, Jepa
+from pjepa.model.release import init_selection
+from pjepa.nn.fit import Log, learning_rate
 from pjepa.nn.prefetch import Prefetch
-from pjepa.nn.saver import Saver
-from pjepa.nn.schedule import learning_rate
-from pjepa.pretrain.checkpoint import Progress, resumed
 from pjepa.pretrain.config import PjepaConfig
+from pjepa.pretrain.data import TrainingTake, with_segments
 from pjepa.pretrain.feed import feed
-from pjepa.pretrain.monitors import FEWEST, collapse_warning, effective_rank, target_std
-from pjepa.pretrain.objective import Batch, Counts, Jepa
 from pjepa.pretrain.setup import (
     measure_spread,
     measure_statistics,
@@ -32,12 +28,124 @@ from pjepa.pretrain.setup import (
     runs_teacher_aside,
     warn_of_style,
 )
-from pjepa.pretrain.takes.take import TrainingTake, with_segments
 from pjepa.pretrain.team import Team
+from pjepa.storage.reading import content_sha256
+from pjepa.storage.saver import Saver
+from pjepa.storage.writing import atomic_folder, write_json
+from pjepa.ui.console import InputError, Meter, say
 from pjepa.ui.device import checked_device, tf32
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import Meter, say
 from pjepa.ui.transfer import Lane
+
+# Is the representation collapsing? What a practitioner watches beside the loss.
+
+LOW_STD = 0.05  # of a final LayerNorm whose channels have unit spread
+LOW_RANK = 2.0
+FEWEST = 32  # tokens that tell a collapse from chance
+
+
+def target_std(targets: Tensor) -> float:
+    """Return the spread of targets over tokens, mean over channels; 0: all tokens alike."""
+    return 0.0 if len(targets) < 2 else float(targets.float().std(dim=0).mean())
+
+
+def effective_rank(targets: Tensor) -> float:
+    """Return exp(entropy of the normalised singular values): directions really used.
+
+    They are the roots of the Gram matrix's eigenvalues, several times cheaper on long tables.
+    """
+    centred = targets.double() - targets.double().mean(dim=0)
+    rows, width = centred.shape
+    gram = centred.T @ centred if rows >= width else centred @ centred.T
+    values = torch.linalg.eigvalsh(gram).clamp_min(0.0).sqrt()
+    share = values / values.sum().clamp_min(1e-12)
+    return float(torch.exp(-(share * share.clamp_min(1e-12).log()).sum()))
+
+
+def collapse_warning(std: float, rank: float) -> str | None:
+    """Return a warning when the targets have collapsed, else None."""
+    if std >= LOW_STD and rank >= LOW_RANK:
+        return None
+    return (
+        f"the targets are collapsing (std {std:.3f}, effective rank {rank:.1f}): "
+        "lower pjepa.lr, raise pjepa.ema or set pjepa.target_norm=layer"
+    )
+
+
+# Resume state of pretraining: everything the next step depends on.
+
+
+@dataclass
+class Progress:
+    """Where training stands; `history` is replayed into the log after a restart."""
+
+    epoch: int = 0
+    step: int = 0  # over the whole run
+    done: int = 0  # steps of this epoch, and what they summed up
+    sums: Tensor = field(default_factory=lambda: torch.zeros(2, dtype=torch.float64))  # losses
+    targets: int = 0
+    pairs: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+    snapshots: dict[str, str] = field(default_factory=dict)  # name: content hash
+
+    def add(self, losses: Tensor, counts: Counts) -> None:
+        """Add one step with its summed losses [2]: Eq. 2 and the neighbour term."""
+        self.sums = self.sums.to(losses.device) + losses
+        self.targets, self.pairs = self.targets + counts.targets, self.pairs + counts.pairs
+        self.step, self.done = self.step + 1, self.done + 1
+
+    def means(self) -> tuple[float, float]:
+        """Return the epoch's losses so far; waits for the device to finish its steps."""
+        loss, neighbour_loss = self.sums.tolist()
+        return loss / self.targets, neighbour_loss / max(1, self.pairs)
+
+    def end_epoch(self, entry: dict[str, float]) -> None:
+        """Go on to the next epoch with this one's log entry."""
+        self.history.append(entry)
+        self.epoch, self.done = self.epoch + 1, 0
+        self.sums, self.targets, self.pairs = torch.zeros_like(self.sums), 0, 0
+
+
+def resumed(
+    path: Path,
+    snapshots: Path,
+    model: Jepa,
+    optimizer: torch.optim.Optimizer,
+    check: Callable[[], None],
+) -> tuple[Progress, Saver]:
+    """Return the restored progress, or the beginning, and the saver.
+
+    `check` raises if the state must not be kept. A lost or damaged snapshot cannot be made from a
+    later state, so training starts over.
+    """
+    progress = Progress()
+
+    def state() -> dict[str, Any]:
+        check()
+        return {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "progress": asdict(progress),
+        }
+
+    saver = Saver(path, state)
+    saved = saver.saved()
+    if saved is not None and (bad := damaged_snapshot(snapshots, saved["progress"]["snapshots"])):
+        say(f"pretrain: {bad} of the interrupted run is lost or damaged; starting over")
+        saved = None
+    if saved is not None:
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        vars(progress).update(saved["progress"])
+    return progress, saver
+
+
+def damaged_snapshot(folder: Path, expected: dict[str, str]) -> str | None:
+    """Return the first snapshot that is not what the state says, if there is one."""
+    for name, digest in expected.items():
+        if not (folder / name).is_dir() or content_sha256(folder / name) != digest:
+            return f"snapshot {name}"
+    return None
+
 
 RANK_SAMPLE = 2048  # tokens whose effective rank is taken: the first of an epoch's last step
 STARVED = 0.05  # share of the time spent waiting for data that is worth a word

@@ -8,19 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from pjepa.core.runs import runs
-from pjepa.encoder.attention.layout import layout_of_segments
-from pjepa.encoder.centering import fit_style
-from pjepa.encoder.config import EncoderConfig
-from pjepa.encoder.encoder import ProcedureEncoder
-from pjepa.encoder.release import init_encoder
-from pjepa.encoder.segments.rule import segment_threshold
-from pjepa.nn.optimizers import AdamW
+from pjepa.model.attention import layout_of_segments
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.neighbours import segment_means
+from pjepa.model.objective import Jepa
+from pjepa.model.release import init_encoder
+from pjepa.model.segments import segment_threshold
+from pjepa.model.style import fit_style
+from pjepa.nn.fit import AdamW
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.neighbours import segment_means
-from pjepa.pretrain.objective import Jepa
-from pjepa.pretrain.takes.take import LEAST_STD, TrainingTake, take_share, token_statistics
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import say
+from pjepa.pretrain.data import LEAST_STD, TrainingTake, take_share, token_statistics
+from pjepa.ui.console import InputError, say
 
 STYLE_SHARE = 0.5  # of the variance, constant inside takes, that deserves a warning
 

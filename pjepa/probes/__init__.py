@@ -6,5 +6,5 @@ from pathlib import Path
 
 @cache
 def probe_names() -> tuple[str, ...]:
-    """Return the probes there are: the folders here that hold a `kind.py`."""
-    return tuple(sorted(kind.parent.name for kind in Path(__file__).parent.glob("*/kind.py")))
+    """Return the probes there are: the folders here that hold a `probe.py`."""
+    return tuple(sorted(file.parent.name for file in Path(__file__).parent.glob("*/probe.py")))

@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pjepa.core.text import natural
-from pjepa.streams.store import StreamReader
+from pjepa.streams.stream import StreamReader
 
 FILE = "familiar.safetensors"
 FOLDS = 5  # of whole groups; each is measured by the others

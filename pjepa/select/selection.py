@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,20 +17,21 @@ import numpy as np
 import pandas as pd
 import torch
 
-from pjepa.core.files import file_sha256, fingerprint, read_json, write_json
+from pjepa.core.runs import evenly
 from pjepa.core.tables import Classes, read_classes, read_takes
-from pjepa.encoder.encoder import ProcedureEncoder
-from pjepa.features.encoded import encoded
+from pjepa.features.controls import Represent
+from pjepa.features.encoded import encoded, random_encoder
 from pjepa.metrics.segmentation import COMBINED, combined_score, segmentation_scores
-from pjepa.probes.base.roles import Labels, labelled
-from pjepa.probes.base.scoring import LabelledTake, labelled_take
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.probes.base.scoring import LabelledTake, Labels, labelled, labelled_take
 from pjepa.probes.linear.config import LinearConfig
 from pjepa.probes.linear.probe import fit_converged
 from pjepa.select.config import SelectConfig
-from pjepa.streams.representations import Represent
-from pjepa.streams.store import StreamReader, read_labels
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import say
+from pjepa.select.curve import REFERENCES, ProbeCurve
+from pjepa.storage.reading import file_sha256, fingerprint, read_json
+from pjepa.storage.writing import write_json
+from pjepa.streams.stream import StreamReader, Take, read_labels
+from pjepa.ui.console import InputError, say
 
 
 class NothingToJudge(InputError):
@@ -146,3 +147,38 @@ def _snapshot_score(folder: Path, judge: Judge, work: Path) -> float:
 def best_epoch(scores: Mapping[int, float]) -> int:
     """Return the epoch with the highest score; the latest of equal ones."""
     return max(scores, key=lambda epoch: (scores[epoch], epoch))
+
+
+# The file of the linear probe over epochs: results/curve.
+
+
+# The linear probe over the epochs of pretraining: what `select.by: holdout` would have seen.
+
+DIGITS = 4
+
+
+def probe_curve(snapshots: Sequence[Path], judge: Judge, work: Path) -> ProbeCurve:
+    """Return the scores of the snapshots, the raw stream and the untrained encoder."""
+    at_once = 2 if judge.config.has_spare_core() else 1  # of `curve.takes` at most
+    scores = snapshot_scores(snapshots, judge, work, "curve", at_once)
+    last = ProcedureEncoder.from_pretrained(snapshots[-1], judge.config.device)
+    untrained = random_encoder(last.config, last, seed=0)
+    found = (judge.score(_as_it_is), judge.score(partial(encoded, untrained)))
+    references = dict(zip(REFERENCES, found, strict=True))
+    return ProbeCurve(
+        {epoch: round(score, DIGITS) for epoch, score in scores.items()},
+        {name: round(score, DIGITS) for name, score in references.items()},
+        len(judge.takes.fit),
+        len(judge.takes.scored),
+    )
+
+
+def thinned(judge: Judge, most: int) -> Judge:
+    """Return the judge with at most so many takes for fitting and as many for scoring."""
+    takes = judge.takes
+    few = (evenly(takes.fit, most), evenly(takes.tune, most), evenly(takes.scored, most))
+    return replace(judge, takes=JudgedTakes(*map(tuple, few)))
+
+
+def _as_it_is(take: Take) -> np.ndarray:
+    return take.features.astype(np.float32)

@@ -137,6 +137,7 @@ class DataConfig(Placed):
     `order: shuffled` keeps every segment of the demo and breaks its procedures (falsification).
     """
 
+    purpose: ClassVar[str] = "Where takes come from and how they are split."
     tuned: ClassVar[tuple[str, ...]] = ("source", "seed", "order", "holdout", "fold", "missing")
 
     source: SourceName = "demo"

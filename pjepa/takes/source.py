@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
-from pjepa.core.places import (
-    BOUNDARIES_FILE,
-    CLASSES_FILE,
-    SEGMENTS_FILE,
-    TAKES_FILE,
-    VIDEOS_FILE,
-)
 from pjepa.core.tables import (
     BOUNDARIES,
+    BOUNDARIES_FILE,
+    CLASSES_FILE,
     SEGMENTS,
+    SEGMENTS_FILE,
     SPLITS,
     TAKES,
+    TAKES_FILE,
+    VIDEOS_FILE,
     Classes,
     FeatureInfo,
     VideoRow,
@@ -28,10 +27,51 @@ from pjepa.core.tables import (
     write_table,
     write_videos,
 )
-from pjepa.takes.annotations.notes import SHOWN, Note, gathered
-from pjepa.takes.holdout import draw_holdout
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import say
+from pjepa.storage.roots import inside
+from pjepa.takes.annotations.text_files import SHOWN, CsvRow, Note, closest, csv_table, gathered
+from pjepa.takes.config import DataConfig, MstcnConfig
+from pjepa.ui.console import InputError, say
+
+# Held-out train groups: drawn once, for every choice that must not see val or test.
+
+
+def draw_holdout(takes: pd.DataFrame, segments: pd.DataFrame, share: float, seed: int) -> set[str]:
+    """Return about `share` of the train groups such that the rest still covers every class."""
+    return drawn_groups(takes, segments, share, [seed, 0x401D])
+
+
+def drawn_groups(
+    takes: pd.DataFrame, segments: pd.DataFrame, share: float, seed: Sequence[int]
+) -> set[str]:
+    """Return about `share` of the train groups (recordings or participants, never single takes)."""
+    train = takes[takes["split"] == "train"]
+    group_of = dict(zip(train["take_id"], train["group"], strict=True))
+    labelled = segments[segments["take_id"].isin(group_of)]
+    classes: dict[str, set[int]] = {group: set() for group in train["group"]}
+    for take_id, label in zip(labelled["take_id"], labelled["label"], strict=True):
+        classes[group_of[take_id]].add(int(label))
+    groups = sorted(classes)
+    wanted = max(1, round(share * len(groups))) if len(groups) > 1 else 0
+    return _covering_draw(groups, classes, wanted, np.random.default_rng(list(seed)))
+
+
+def _covering_draw(
+    groups: list[str], classes: dict[str, set[int]], wanted: int, rng: np.random.Generator
+) -> set[str]:
+    """Return groups in random order, chosen while another group still covers each class."""
+    count: dict[int, int] = {}
+    for shown in classes.values():
+        for label in shown:
+            count[label] = count.get(label, 0) + 1
+    held: set[str] = set()
+    for place in rng.permutation(len(groups)):
+        shown = classes[groups[place]]
+        if len(held) < wanted and all(count[label] > 1 for label in shown):
+            held.add(groups[place])
+            for label in shown:
+                count[label] -= 1
+    return held
+
 
 LATE_S = 1.0  # a segment may end this long after its video
 
@@ -198,3 +238,87 @@ def _numbered(segments: list[Annotation]) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+# Folders of sources below the data root.
+
+
+def below(folder: str, name: str) -> str:
+    """Return a name below a source's folder, relative to the data root."""
+    return name if folder == "." else f"{folder}/{name}"
+
+
+def set_folder(own: MstcnConfig, root: Path) -> str:
+    """Return the set's folder relative to the data root: below `path`, or below `path`/data."""
+    places = [below(own.path, place) for place in (own.dataset, f"data/{own.dataset}")]
+    found = [place for place in places if inside(root, place, "the data root").is_dir()]
+    if not found:
+        raise InputError(
+            f"{root}: neither {' nor '.join(places)} in it; set data.mstcn.path to the folder with "
+            f"{own.dataset}, and PJEPA_DATA_ROOT or data_root in local.yaml"
+        )
+    return found[0]
+
+
+# Groups given by the user: a CSV of what takes have in common (the same surgeon, say).
+
+FIELDS = ("group", "participant", "recording")
+TakeRows = list[dict[str, Any]]
+
+
+def regrouped(takes: TakeRows, path: Path) -> tuple[TakeRows, list[Note]]:
+    """Return the takes with the groups of the file, and notes for the user."""
+    rows = _rows(path)
+    names = {str(take[key]) for take in takes for key in ("take_id", "recording")}
+    for name, row in rows.items():
+        if name not in names:
+            raise InputError(f"{row.where}: no take or recording {name!r}{closest(name, names)}")
+    found = [_regrouped(take, rows) for take in takes]
+    left = [take["take_id"] for take in takes if not _row_of(take, rows)]
+    notes = [Note(f"{path.name}: {len(takes) - len(left)} takes in {_groups(found)} groups")]
+    if left:
+        told = f"{path.name}: has no row for {len(left)} takes, which keep their groups"
+        notes.append(Note(told, tuple(left)))
+    return found, notes
+
+
+def groups_file(config: DataConfig, root: Path) -> Path:
+    """Return the file that `data.groups` names: in the set's own folder, else in the source's."""
+    folder = inside(root, "." if config.path is None else config.path, "the data root")
+    places = [folder]
+    if config.source == "mstcn":  # whose folder may hold several sets
+        places.insert(0, root / set_folder(config.mstcn, root))
+    files = [inside(place, str(config.groups), "the source's folder") for place in places]
+    return next((file for file in files if file.is_file()), files[0])
+
+
+def _rows(path: Path) -> dict[str, CsvRow]:
+    table = csv_table(path, ("take",), optional=FIELDS, hint="data.groups names it")
+    if not set(FIELDS) & set(table.columns):
+        raise InputError(f"{path}, line 1: expected one of the columns {', '.join(FIELDS)}")
+    rows: dict[str, CsvRow] = {}
+    for row in table.rows:
+        name = row.cells["take"]
+        if not name or not any(row.cells.get(field) for field in FIELDS):
+            raise InputError(f"{row.where}: expected a take and its group, found {row.cells}")
+        if name in rows:
+            raise InputError(f"{row.where}: {name!r} appears twice (also {rows[name].where})")
+        rows[name] = row
+    return rows
+
+
+def _row_of(take: dict[str, Any], rows: dict[str, CsvRow]) -> CsvRow | None:
+    """Return the row of the take itself, else of its recording."""
+    return rows.get(take["take_id"]) or rows.get(take["recording"])
+
+
+def _regrouped(take: dict[str, Any], rows: dict[str, CsvRow]) -> dict[str, Any]:
+    row = _row_of(take, rows)
+    if row is None:
+        return take
+    given = {field: row.cells[field] for field in FIELDS if row.cells.get(field)}
+    return {**take, "group": next(given[field] for field in FIELDS if field in given), **given}
+
+
+def _groups(takes: TakeRows) -> int:
+    return len({take["group"] for take in takes})

@@ -20,6 +20,7 @@ class TokensConfig(Placed):
     is kept as context that nothing scores: to drop it, annotations are needed at test time too.
     """
 
+    purpose: ClassVar[str] = "The token stream that everything downstream reads."
     tuned: ClassVar[tuple[str, ...]] = ("fps", "dtype", "gaps", "overlap")
 
     fps: float = Field(4.0, gt=0)

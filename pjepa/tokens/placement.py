@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pjepa.core.tables import VideoRow
-from pjepa.core.time_grid import TIME_TOLERANCE, token_count, token_segments, token_times
+from pjepa.core.time import TIME_TOLERANCE, token_count, token_segments, token_times
 from pjepa.tokens.config import TokensConfig
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import say
+from pjepa.ui.console import InputError, say
 
 
 @dataclass(frozen=True)

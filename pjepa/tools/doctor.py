@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pjepa.tools import paths
-from pjepa.ui.errors import InputError, first_line
+from pjepa.ui.console import InputError, first_line
 
 Status = Literal["ok", "missing", "broken"]
 
@@ -131,7 +131,7 @@ def write_film(path: Path, encoder: str) -> None:
 
 
 def _read_back(path: Path, codec: str, reader: str) -> CheckResult:
-    from pjepa.video.decord_reader import decord_fault
+    from pjepa.video.decord import decord_fault
     from pjepa.video.index import frame_index
     from pjepa.video.reader import open_video
 
@@ -202,8 +202,8 @@ def project() -> Iterator[CheckResult]:
 
 def _listed_data() -> Iterator[CheckResult]:
     """Yield a finding on whether the list of the source's files matches the disk."""
-    from pjepa.core.roots import data_root
     from pjepa.core.section import read_section
+    from pjepa.storage.roots import data_root
     from pjepa.takes.config import DataConfig
     from pjepa.takes.sources.scan import stale_list
 
@@ -226,9 +226,9 @@ def _output(command: list[str]) -> str | None:
 
 def folders() -> Iterator[CheckResult]:
     """Yield findings on cache, data root and work folder: writable, and the room left."""
-    from pjepa.core.resume import work_root
-    from pjepa.core.roots import DATA_ROOT, data_root
-    from pjepa.hub.places import CACHE, cache_root
+    from pjepa.storage.hub import CACHE, cache_root
+    from pjepa.storage.roots import DATA_ROOT, data_root
+    from pjepa.storage.work import work_root
 
     yield _folder("cache", cache_root(), f"set {CACHE} to a folder you may write")
     if not data_root().is_dir():

@@ -17,23 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from pjepa.core.choices import FeatureFormat
-from pjepa.core.digests import remove_sealed
-from pjepa.core.disk import remove_partials
-from pjepa.core.files import atomic_file, read_json, read_object, write_json
-from pjepa.core.time_grid import cut_steps, token_times
+from pjepa.core.section import FeatureFormat
+from pjepa.core.time import cut_steps, token_times
 from pjepa.patches.backbone import BackboneFacts
 from pjepa.patches.config import PatchesConfig
-from pjepa.patches.cost import stored_bytes
+from pjepa.patches.cost import check_disk, stored_bytes
 from pjepa.patches.encode import Job, patch_info
-from pjepa.patches.extract import (
-    Executor,
-    byte_settings,
-    encode_missing,
-    expected_steps,
-)
+from pjepa.patches.extract import Executor, byte_settings, encode_missing, expected_steps
 from pjepa.patches.identity import behaviour, video_hashes
-from pjepa.patches.plan import check_disk
 from pjepa.patches.store import (
     PatchInfo,
     cuts_of,
@@ -43,10 +34,12 @@ from pjepa.patches.store import (
     store_key,
     store_path,
 )
-from pjepa.streams.schema import Provenance, StreamInfo
-from pjepa.streams.store import StreamWriter, Take
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import say
+from pjepa.storage.reading import read_json, read_object
+from pjepa.storage.sealed import remove_sealed
+from pjepa.storage.writing import atomic_file, remove_partials, write_json
+from pjepa.streams.provenance import Provenance, StreamInfo
+from pjepa.streams.stream import StreamWriter, Take
+from pjepa.ui.console import InputError, say
 from pjepa.video.files import VIDEO_SUFFIXES, check_name, found_videos
 from pjepa.video.index import expected_seconds
 

@@ -11,21 +11,18 @@ from typing import Any, ClassVar
 
 from pydantic import Field, ValidationError, create_model, model_validator
 
-from pjepa.cells.config import PROBES, CellsConfig
-from pjepa.controls.config import ControlsConfig
 from pjepa.core.machine import MachineConfig, refuse_placed
 from pjepa.core.section import Section, one_line, read_params
-from pjepa.curve.config import CurveConfig
-from pjepa.features.config import FeaturesConfig
+from pjepa.features.config import ControlsConfig, FeaturesConfig
 from pjepa.patches.config import PatchesConfig
 from pjepa.pooler.config import PoolerConfig
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.probes.base.config import ProbeCommonConfig
-from pjepa.report.config import ReportConfig
-from pjepa.select.config import SelectConfig
+from pjepa.report.config import PROBES, CellsConfig, ReportConfig
+from pjepa.select.config import CurveConfig, SelectConfig
 from pjepa.takes.config import DataConfig
 from pjepa.tokens.config import TokensConfig
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 
 def _probe_sections() -> type[Section]:
@@ -33,9 +30,9 @@ def _probe_sections() -> type[Section]:
     kinds = {name: import_module(f"pjepa.probes.{name}.config").CONFIG for name in PROBES}
     sections: dict[str, Any] = {"common": ProbeCommonConfig, **kinds}
     fields: dict[str, Any] = {name: (kind, kind()) for name, kind in sections.items()}
-    return create_model(
-        "ProbeSections", __base__=Section, __module__=ProbeCommonConfig.__module__, **fields
-    )
+    kind = create_model("ProbeSections", __base__=Section, **fields)
+    kind.purpose = ProbeCommonConfig.purpose
+    return kind
 
 
 ProbeSections = _probe_sections()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pjepa.core.places import (
+from pjepa.core.tables import (
     BOUNDARIES_FILE,
     CLASSES_FILE,
     PARAMS,
@@ -12,7 +12,7 @@ from pjepa.core.places import (
     TAKES_FILE,
     VIDEOS_FILE,
 )
-from pjepa.takes.sources.demo.places import DEMO, DEMO_CEILINGS, DEMO_TRUTH, DEMO_VIDEOS
+from pjepa.takes.demo.source import DEMO, DEMO_CEILINGS, DEMO_TRUTH, DEMO_VIDEOS
 
 __all__ = ["DEMO", "DEMO_CEILINGS", "DEMO_TRUTH", "DEMO_VIDEOS", "PARAMS"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pjepa.core.machine import device_kind, machine_values
 from pjepa.core.section import read_params
 from pjepa.tools.params import check_params
-from pjepa.ui.errors import InputError, show_traceback
+from pjepa.ui.console import InputError, show_traceback
 
 
 def check_machine() -> None:

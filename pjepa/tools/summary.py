@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 # What a first look needs: the input, the two strongest controls, and the encoder's own.
 SHOWN = {
@@ -31,3 +35,83 @@ def summary_table(metrics: Mapping[str, Any], probe: str) -> tuple[str, list[str
         if name in found
     ]
     return f"{probe} probe, percent", ["features", *METRICS], rows
+
+
+# Are the numbers of this run those that were committed?.
+
+AMPLIFIED = 3.0
+TRAINED = ("pjepa", "forecast", "gap_closed")  # in names of numbers that the encoder made
+
+
+@dataclass(frozen=True)
+class Change:
+    """One number, committed and now; None where it is absent."""
+
+    name: str
+    committed: float | None
+    present: float | None
+    tolerance: float
+
+    @property
+    def points(self) -> float | None:
+        """Return how far the number moved."""
+        if self.committed is None or self.present is None:
+            return None
+        return self.present - self.committed
+
+    @property
+    def within(self) -> bool:
+        """Return whether both exist and differ by no more than the tolerance."""
+        return self.points is not None and abs(self.points) <= self.tolerance + 1e-9
+
+    def row(self) -> list[str]:
+        """Return the cells of a table: name, committed, now, difference, verdict."""
+        moved = "" if self.points is None else f"{self.points:+.2f}"
+        verdict = "ok" if self.within else "differs"
+        return [self.name, _number(self.committed), _number(self.present), moved, verdict]
+
+
+def metric_changes(
+    committed: Mapping[str, Any], present: Mapping[str, Any], tolerance: float
+) -> list[Change]:
+    """Return every number of either file, in the order of the current one."""
+    old, new = _flat(committed), _flat(present)
+    names = [*new, *(name for name in old if name not in new)]
+    return [Change(name, old.get(name), new.get(name), allowed(name, tolerance)) for name in names]
+
+
+def allowed(name: str, tolerance: float) -> float:
+    """Return how far a number such as `linear.pjepa.acc` may move."""
+    trained = any(word in name for word in TRAINED)
+    return tolerance * AMPLIFIED if trained else tolerance
+
+
+def committed_metrics(path: Path) -> dict[str, Any]:
+    """Return the metrics file of the last commit; the project may be a folder of its repository."""
+    command = ["git", "show", f"HEAD:./{path.as_posix()}"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise InputError("git is not installed; verify compares with the last commit") from None
+    if found.returncode:
+        reason = (found.stderr.strip().splitlines() or ["git failed"])[-1]
+        raise InputError(f"{path}: no committed version to compare with ({reason})")
+    try:
+        value: dict[str, Any] = json.loads(found.stdout)
+    except json.JSONDecodeError as error:
+        raise InputError(f"HEAD:{path}: not JSON ({error})") from None
+    return value
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    flat: dict[str, float] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, (int, float)):
+            flat[prefix + name] = float(value)
+    return flat
+
+
+def _number(value: float | None) -> str:
+    return "missing" if value is None else f"{value:.2f}"

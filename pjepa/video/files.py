@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import say, track
+from pjepa.ui.console import InputError, say, track
 from pjepa.video.index import MAX_GAP_S, frame_index
 from pjepa.video.timeline import Jump
 

@@ -7,12 +7,119 @@ PyAV reads everything and is the faster one; decord reads what it is known to re
 from pathlib import Path
 from typing import Protocol
 
-from pjepa.core.choices import ReaderName
-from pjepa.ui.errors import InputError
-from pjepa.video.decord_reader import DecordReader, decord_fault
-from pjepa.video.index import MAX_GAP_S, FrameIndex, Times, VideoInfo, frame_index
-from pjepa.video.pyav_reader import PyavReader
-from pjepa.video.upright import Frames
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from pjepa.core.section import ReaderName
+from pjepa.core.time import frame_indices
+from pjepa.ui.console import InputError
+from pjepa.video.decoder import AstrayError, Decoder, Frames, Upright, damage, lost_frames
+from pjepa.video.decord import DecordReader, decord_fault
+from pjepa.video.index import (
+    MAX_GAP_S,
+    FrameIndex,
+    Times,
+    VideoInfo,
+    frame_index,
+    unreadable,
+)
+
+# Frames of a file that cannot be decoded, and the error that reports them.
+
+
+# Decoded frames as pictures, the way they are displayed.
+
+
+# Frames through PyAV: quickly where the file is as it says, else from its start on.
+
+
+class PyavReader:
+    """Frames through PyAV.
+
+    `repeats`: the frame before replaces one that cannot be decoded; `stand_ins` counts them.
+    """
+
+    def __init__(self, path: Path, index: FrameIndex, repeats: bool = False) -> None:
+        self.path, self.index, self.info, self.repeats = path, index, index.info, repeats
+        self._upright = Upright(self.info.height, self.info.width)
+        self._lost: NDArray[np.bool_] | None = None  # known from the first damage on
+        self._repeated: set[int] = set()
+        self._kept: dict[int, Frames] = {}  # the last pictures, where going back is expensive
+        self._decoder = Decoder(path, index, hurries=True, tolerant=False)
+        if index.counted is not None and (index.counted.failed or not index.counted.sound.all()):
+            self._know_damage()
+
+    def __enter__(self) -> "PyavReader":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def stand_ins(self) -> int:
+        """Return how many frames so far could not be decoded."""
+        return len(self._repeated)
+
+    def frames(self, times_s: Times) -> Frames:
+        """Return the frames displayed at those times, uint8 [T, H, W, 3]."""
+        wanted = frame_indices(times_s, self.info.times_s)
+        if self._lost is None:
+            try:
+                return self._filled(wanted)
+            except (av.FFmpegError, AstrayError):
+                self._know_damage()
+        try:
+            return self._filled(self._allowed(wanted))
+        except (av.FFmpegError, AstrayError):
+            raise self._refusal() from None
+
+    def fault(self) -> InputError | None:
+        """Return the error if any frame cannot be decoded; reads the whole file."""
+        return damage(self.path, self.index)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._decoder.close()
+
+    def _know_damage(self) -> None:
+        """Find which frames are lost; from here on, decode from the start of the file."""
+        self._lost = lost_frames(self.path, self.index)
+        self._decoder.close()
+        self._decoder = Decoder(self.path, self.index, hurries=False, tolerant=True)
+
+    def _allowed(self, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the frames to show: themselves, or the frame before where allowed."""
+        lost = self._lost
+        if lost is None or not lost[wanted].any():
+            return wanted
+        if not self.repeats or lost.all():
+            raise self._refusal()
+        self._repeated.update(wanted[lost[wanted]].tolist())
+        return stand_ins(lost)[wanted]
+
+    def _filled(self, wanted: NDArray[np.int64]) -> Frames:
+        """Return pictures of the frames of these numbers."""
+        numbers, back = np.unique(wanted, return_inverse=True)
+        found = np.empty((len(numbers), self.info.height, self.info.width, 3), np.uint8)
+        self._decoder.expect(numbers)
+        for place, number in enumerate(numbers.tolist()):
+            kept = self._kept.get(number)
+            found[place] = self._upright(self._decoder.frame(number)) if kept is None else kept
+        if not self._decoder.hurries:
+            self._kept = dict(zip(numbers.tolist(), found, strict=True))
+        return found if len(back) == len(numbers) else found[back]
+
+    def _refusal(self) -> InputError:
+        reason = "its frames are not those that its packets promise"
+        return damage(self.path, self.index) or unreadable(self.path, reason)
+
+
+def stand_ins(lost: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the frame shown for each [N]: itself, the last good one before, or the first."""
+    numbers = np.where(lost, -1, np.arange(len(lost)))
+    shown = np.maximum.accumulate(numbers)
+    return np.where(shown < 0, int(np.argmin(lost)), shown).astype(np.int64)
 
 
 class Reader(Protocol):

@@ -3,10 +3,10 @@ import pytest
 import torch
 
 from benchmarks.memorised import explained
-from pjepa.encoder.config import EncoderConfig
-from pjepa.encoder.encoder import ProcedureEncoder
-from pjepa.forecast.heads import NeighbourHeads
-from pjepa.streams.store import Take
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.neighbours import NeighbourHeads
+from pjepa.streams.stream import Take
 
 
 def take(name: str, draw: np.random.Generator) -> Take:

@@ -3,8 +3,8 @@
 import torch
 
 from benchmarks.probes_ltcontext import PlainLTContext, plain_loss
-from pjepa.probes.shared.long_term.config import LTContextConfig
-from pjepa.probes.shared.long_term.model import LTContext, official_weights
+from pjepa.probes.ltcontext.config import LTContextConfig
+from pjepa.probes.ltcontext.model import LTContext, official_weights
 
 
 def test_the_reference_is_the_same_model() -> None:

@@ -1,7 +1,7 @@
 import numpy as np
 
 from benchmarks.surprise import auroc, bayes_surprise, broken_segments
-from pjepa.takes.sources.demo.chain import build_chain
+from pjepa.takes.demo.world import build_chain
 
 
 def test_auroc_counts_ordered_pairs():

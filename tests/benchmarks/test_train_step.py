@@ -2,12 +2,11 @@
 
 import torch
 
-from benchmarks.plain_jepa import PlainJepa
 from benchmarks.train_step import synthetic_take
+from examples.pjepa_plain import PlainJepa
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import pack
+from pjepa.pretrain.data import pack, whole
 from pjepa.pretrain.setup import new_model
-from pjepa.pretrain.takes.views import whole
 
 
 def test_the_straightforward_version_is_the_same_model():

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from benchmarks.varlen import split_attend
-from pjepa.encoder.attention.layout import layout_of_segments
-from pjepa.encoder.attention.plan import attend, attention_plan
+from pjepa.model.attention import attend, attention_plan, layout_of_segments
 
 
 def plain_causal(q, k, v, ends):

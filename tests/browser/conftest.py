@@ -45,8 +45,8 @@ def report(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def compared(report: Path) -> Path:
     """The page of two experiments: the small project beside itself, under a hostile name."""
-    from pjepa.report.page.frames import pictures_store
-    from pjepa.report.page.page import page_html
+    from pjepa.report.frames import pictures_store
+    from pjepa.report.page import page_html
     from pjepa.tools.compare.compare import comparison
     from pjepa.tools.compare.experiments import read_experiment, read_findings
     from pjepa.tools.compare.page import comparison_page

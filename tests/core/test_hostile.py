@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pjepa.core.roots import local_values
 from pjepa.core.section import read_params
 from pjepa.core.tables import (
     read_boundaries,
@@ -21,18 +20,18 @@ from pjepa.core.tables import (
     read_takes,
     read_videos,
 )
-from pjepa.curve.file import read_curve
-from pjepa.encoder.encoder import ProcedureEncoder
-from pjepa.nn.state import load_state
+from pjepa.model.encoder import ProcedureEncoder
 from pjepa.patches.store import read_patches
-from pjepa.pooler.models import load_pooler
+from pjepa.pooler.stored import load_pooler
 from pjepa.probes.base.registry import load_probe
-from pjepa.report.numbers.predictions import read_predictions
-from pjepa.report.numbers.results import read_cell
-from pjepa.streams.store import StreamReader, read_labels
+from pjepa.report.results import read_cell, read_predictions
+from pjepa.select.curve import read_curve
+from pjepa.storage.roots import local_values
+from pjepa.storage.saver import load_state
+from pjepa.streams.stream import StreamReader, read_labels
 from pjepa.takes.config import DataConfig
 from pjepa.takes.sources.scan import check_scan
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 Reader = Callable[[Path], Any]
 DEEP = 100_000
@@ -127,7 +126,7 @@ def test_it_is_one_line_that_names_the_file(
 ) -> None:
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     if name == "model.safetensors":
-        from pjepa.encoder.config import EncoderConfig
+        from pjepa.model.config import EncoderConfig
 
         (tmp_path / "config.json").write_text(EncoderConfig(d_in=4).model_dump_json())
     path = tmp_path / name
@@ -146,7 +145,7 @@ def test_there_are_many() -> None:
 
 
 def test_a_config_of_a_million_blocks_allocates_nothing(tmp_path: Path) -> None:
-    from pjepa.encoder.config import EncoderConfig
+    from pjepa.model.config import EncoderConfig
 
     config = EncoderConfig(d_in=4, width=8, heads=2, depth=1)
     ProcedureEncoder(config).save(tmp_path)

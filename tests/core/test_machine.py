@@ -7,7 +7,7 @@ import pytest
 from pjepa.core.section import read_section
 from pjepa.patches.config import PatchesConfig
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 PARAMS = {"machine": {"device": "cpu", "workers": 3}, "threads": 5, "patches": {"threads": 7}}
 

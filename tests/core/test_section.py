@@ -7,7 +7,7 @@ import pytest
 from pjepa.core.section import read_section
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.tools.params import check_params
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 FAULTS = {
     "pjepa: {mask_ratio: 1.4}": ["pjepa.mask_ratio", "1.4", "> 0 and < 1"],

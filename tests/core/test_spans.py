@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pjepa.core.runs import label_spans
+from pjepa.probes.base.cell import segment_rows
 from pjepa.probes.base.scoring import Prediction
-from pjepa.probes.shared.cell.artifacts import segment_rows
 
 STEP = 0.25
 

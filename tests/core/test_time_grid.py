@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pjepa.core.time_grid import (
+from pjepa.core.time import (
     Sampling,
     Window,
     frame_indices,

@@ -1,18 +1,18 @@
 import numpy as np
 import pytest
 
-from pjepa.encoder.config import EncoderConfig
-from pjepa.encoder.encoder import ProcedureEncoder
+from pjepa.core.runs import token_offsets
 from pjepa.features.encoded import (
     encoded,
     encoded_segment_mean,
     encoder_provenance,
     whole_segment_provenance,
 )
-from pjepa.streams.schema import Provenance, StreamInfo
-from pjepa.streams.segments import token_offsets
-from pjepa.streams.store import Take
-from pjepa.ui.errors import InputError
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.streams.provenance import Provenance, StreamInfo
+from pjepa.streams.stream import Take
+from pjepa.ui.console import InputError
 
 
 def config(**changes):

@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 import torch
 
-from pjepa.encoder.config import EncoderConfig
-from pjepa.encoder.encoder import ProcedureEncoder
-from pjepa.features.forecast import forecast_columns, forecast_info
-from pjepa.forecast.forecast import Forecaster
-from pjepa.forecast.heads import NeighbourHeads
-from pjepa.streams.schema import StreamInfo
-from pjepa.streams.segments import token_offsets
-from pjepa.streams.store import Take
+from pjepa.core.runs import token_offsets
+from pjepa.features.encoded import forecast_columns, forecast_info
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.forecast import Forecaster
+from pjepa.model.neighbours import NeighbourHeads
+from pjepa.streams.provenance import StreamInfo
+from pjepa.streams.stream import Take
 
 
 def forecaster(**changes):

@@ -8,22 +8,23 @@ import numpy as np
 import pytest
 import torch
 
-from pjepa.controls.config import ControlsConfig
-from pjepa.controls.representations import CONTROLS, control_info
-from pjepa.encoder.config import EncoderConfig
-from pjepa.encoder.encoder import ProcedureEncoder
+from pjepa.core.runs import token_offsets
+from pjepa.features.config import ControlsConfig
+from pjepa.features.controls import CONTROLS, control_info
 from pjepa.features.encoded import (
     encoded,
     encoded_segment_mean,
     encoder_provenance,
+    forecast_columns,
+    forecast_info,
     whole_segment_provenance,
 )
-from pjepa.features.forecast import forecast_columns, forecast_info
-from pjepa.forecast.forecast import Forecaster
-from pjepa.forecast.heads import NeighbourHeads
-from pjepa.streams.schema import StreamInfo
-from pjepa.streams.segments import token_offsets
-from pjepa.streams.store import Take
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.forecast import Forecaster
+from pjepa.model.neighbours import NeighbourHeads
+from pjepa.streams.provenance import StreamInfo
+from pjepa.streams.stream import Take
 
 FPS, TOKENS, WIDTH = 4.0, 60, 6
 STREAM = StreamInfo(source="test", fps=FPS, width=WIDTH)

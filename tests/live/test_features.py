@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from pjepa.core.files import read_json, write_json
 from pjepa.core.tables import VideoRow
-from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.features.encoded import encoded
 from pjepa.live.models import Wanted, load_models
 from pjepa.live.predict import video_tokens
+from pjepa.model.encoder import ProcedureEncoder
 from pjepa.patches.backbone import backbone_facts
 from pjepa.patches.encode import Job, encoded_job
 from pjepa.patches.store import take_file_name
-from pjepa.pooler.models import load_pooler
-from pjepa.streams.store import Take, read_stream
+from pjepa.pooler.stored import load_pooler
+from pjepa.storage.reading import read_json
+from pjepa.storage.writing import write_json
+from pjepa.streams.stream import Take, read_stream
 from pjepa.tokens.config import TokensConfig
 from pjepa.tokens.materialise import materialised_takes
 from pjepa.tokens.placement import grid_times, placed_takes
@@ -29,7 +30,7 @@ from tests.patches.test_extract import inline
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pjepa.patches.executors.chosen.chosen_executor", lambda config: inline)
+    monkeypatch.setattr("pjepa.patches.local.chosen_executor", lambda config: inline)
 
 
 def extracted(video: Path, wanted: Wanted, out: Path, *more: object) -> Result:
@@ -124,8 +125,8 @@ def test_options_without_effect_and_other_weights_are_refused(tmp_path: Path) ->
     wanted = made(tmp_path, segments="fixed")
     video, out = make_video(tmp_path / "v.mp4", 1.0), tmp_path / "out"
     for option, said in (
-        (["--fps", "2"], "--fps is settled by"),
-        (["--frames-per-window", "16"], "--frames-per-window is settled by"),
+        (["--fps", "2"], "--fps is fixed by"),
+        (["--frames-per-window", "16"], "--frames-per-window is fixed by"),
     ):
         refused = extracted(video, wanted, out, *option)
         assert refused.exit_code == 1

@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjepa.encoder.config import EncoderConfig
-from pjepa.encoder.encoder import ProcedureEncoder
-from pjepa.encoder.segments.rule import SegmentRule
 from pjepa.live.labels import LabelStream, StepRuns
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.segments import SegmentRule
 from pjepa.probes.attentive.config import AttentiveConfig
-from pjepa.probes.base.temporal import Task
+from pjepa.probes.base.trained import Task
 from pjepa.probes.ltcausal.config import LTCausalConfig
 from tests.probes.kinds import new_probe
 

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from pjepa.core.files import write_json
-from pjepa.encoder.encoder import ProcedureEncoder
-from pjepa.forecast.heads import HEADS, NeighbourHeads
 from pjepa.live.models import load_models
+from pjepa.live.outlook import ABOUT, NEXT, PROGRESS, Ridge, encoder_id
 from pjepa.live.predict import predict_videos
 from pjepa.live.session import Options, Session
 from pjepa.live.view import LiveNumbers, LiveView, outlook_line
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.neighbours import HEADS, NeighbourHeads
 from pjepa.probes.linear.probe import LinearProbe
-from pjepa.questions.answers import Ridge
-from pjepa.questions.outlook import ABOUT, NEXT, PROGRESS, encoder_id
+from pjepa.storage.writing import write_json
 from tests.live.test_session import lines, run, wanted
 from tests.live.world import CLASSES, make_project, make_video, stop_after
 

@@ -23,12 +23,12 @@ from pjepa.live.models import Wanted, load_models
 from pjepa.live.predict import model_version, predict_videos, video_tokens, write_scores
 from pjepa.live.predict import predicted as predict_video
 from pjepa.select.familiar import fit_familiar
-from pjepa.streams.schema import StreamInfo
-from pjepa.streams.store import StreamWriter, Take, read_stream
+from pjepa.streams.provenance import StreamInfo
+from pjepa.streams.stream import StreamWriter, Take, read_stream
 from pjepa.takes.config import DataConfig
 from pjepa.takes.sources.registry import open_source
 from pjepa.tools.cli import app
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from pjepa.video.index import frame_index
 from tests.live.world import CLASSES, FPS, WIDTH, make_project, make_video
 from tests.video.films import write_film

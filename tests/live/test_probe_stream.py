@@ -8,16 +8,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjepa.live.probe_stream import ProbeStream
+from pjepa.live.labels import ProbeStream
 from pjepa.probes.attentive.config import AttentiveConfig
-from pjepa.probes.base.temporal import Task
+from pjepa.probes.base.trained import Task
 from pjepa.probes.foreground.config import ForegroundConfig
 from pjepa.probes.linear.probe import LinearProbe
 from pjepa.probes.ltcausal.config import LTCausalConfig
-from pjepa.probes.shared.long_term import model as ltcontext
-from pjepa.probes.shared.long_term.config import LTContextConfig
-from pjepa.probes.shared.long_term.windowed import HIDDEN, Strides, Visibility
-from pjepa.ui.errors import InputError
+from pjepa.probes.ltcontext import model as ltcontext
+from pjepa.probes.ltcontext.attention import HIDDEN, Strides, Visibility
+from pjepa.probes.ltcontext.config import LTContextConfig
+from pjepa.ui.console import InputError
 from tests.probes.kinds import new_probe
 
 WIDTH, CLASSES, TOLERANCE = 5, 4, 1e-5

@@ -15,15 +15,14 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from pjepa.core.tables import Classes, write_classes
-from pjepa.core.time_grid import token_count
+from pjepa.core.time import token_count
 from pjepa.live.models import load_models
-from pjepa.live.pipe import Pipe
 from pjepa.live.predict import predicted
 from pjepa.live.session import Options, Session
+from pjepa.live.source import Pipe
 from pjepa.live.view import LiveNumbers, LiveView, clock
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from pjepa.video.reader import open_video
-from tests.core.flip import flip
 from tests.live.world import (
     CLASSES,
     make_action_pooler,
@@ -32,6 +31,7 @@ from tests.live.world import (
     stop_after,
     wait_for,
 )
+from tests.storage.flip import flip
 
 CELLS = ("linear-pjepa", "attentive-pjepa", "ltcausal-pjepa", "linear-raw", "ltcausal-raw")
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from pjepa.core.time_grid import token_count
-from pjepa.live.pipe import CHUNK, PIPE, Pipe
-from pjepa.live.source import LiveSource, StepGrid
-from pjepa.ui.errors import InputError
+from pjepa.core.time import token_count
+from pjepa.live.source import CHUNK, PIPE, LiveSource, Pipe, StepGrid
+from pjepa.ui.console import InputError
 from pjepa.video.reader import open_video
 from tests.live.world import make_video, wait_for
 from tests.video.corpus import Film, write_film

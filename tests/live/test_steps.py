@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pjepa.core.runs import runs
-from pjepa.live.offline.steps import Cleaning, cleaned_labels, lasting_labels, smoothed
+from pjepa.live.steps import Cleaning, cleaned_labels, lasting_labels, smoothed
 
 
 def likely(scores, labels):

@@ -9,23 +9,24 @@ import av
 import numpy as np
 import torch
 
-from pjepa.core.files import read_json, write_json
 from pjepa.core.tables import Classes, write_classes
-from pjepa.encoder.config import EncoderConfig
-from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.live.models import Wanted
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
 from pjepa.patches.backbone import backbone_facts
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.encode import patch_info
-from pjepa.pooler.models.action import ActionPooler, ActionShape
-from pjepa.pooler.models.stored import write_weights
+from pjepa.pooler.action import ActionPooler, ActionShape
+from pjepa.pooler.stored import write_weights
 from pjepa.probes.attentive.config import AttentiveConfig
-from pjepa.probes.base.temporal import Task
+from pjepa.probes.base.trained import Task
 from pjepa.probes.linear.probe import LinearProbe
 from pjepa.probes.ltcausal.config import LTCausalConfig
-from pjepa.probes.shared.long_term.config import LTContextConfig
-from pjepa.streams.schema import StreamInfo
-from pjepa.streams.store import StreamWriter, Take
+from pjepa.probes.ltcontext.config import LTContextConfig
+from pjepa.storage.reading import read_json
+from pjepa.storage.writing import write_json
+from pjepa.streams.provenance import StreamInfo
+from pjepa.streams.stream import StreamWriter, Take
 from tests.probes.kinds import new_probe
 
 CLASSES = Classes(("background", "cut <b>&", 'mix, "stir"', "pour"), 0)

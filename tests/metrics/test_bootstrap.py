@@ -5,7 +5,7 @@ import pytest
 
 from pjepa.metrics.bootstrap import FEWEST, Interval, Statistics, difference_intervals, intervals
 from pjepa.metrics.segmentation import METRICS, segmentation_scores, take_statistics
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 
 def noisy_takes(noise: float, count: int = 24, seed: int = 0) -> tuple[list, list]:

@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 
 from pjepa.metrics.bootstrap import difference_intervals, intervals
-from pjepa.metrics.clips import clip_counts
-from pjepa.metrics.segmentation import CONVENTIONS, METRICS, scores, take_statistics
-from pjepa.metrics.statistics import TakeStatistics
+from pjepa.metrics.segmentation import (
+    CONVENTIONS,
+    METRICS,
+    TakeStatistics,
+    clip_counts,
+    scores,
+    take_statistics,
+)
 
 PROBABILITY = np.array(
     [[0.9, 0.1, 0], [0.4, 0.6, 0], [0.4, 0.6, 0], [0, 0.2, 0.8], [0, 1, 0], [0, 0, 1]], np.float32

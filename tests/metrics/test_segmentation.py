@@ -9,15 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.metrics import loop_edit, loop_scores, loop_segments
-from pjepa.metrics.runs import edit_distance, label_runs, majority_vote
 from pjepa.metrics.segmentation import (
     CONVENTIONS,
     METRICS,
+    edit_distance,
+    label_runs,
+    majority_vote,
     scores,
     segmentation_scores,
     take_statistics,
 )
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TAS = json.loads((GOLDEN / "tas" / "metrics.json").read_text())

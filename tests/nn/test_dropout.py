@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pjepa.encoder.attention.layout import layout_of_segments
-from pjepa.encoder.config import EncoderConfig
-from pjepa.encoder.encoder import ProcedureEncoder
-from pjepa.nn.dropout import add_dropped, dropped, keep_mask
+from pjepa.model.attention import layout_of_segments
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.nn.layers import add_dropped, dropped, keep_mask
 
 
 @pytest.mark.parametrize("p", [0.1, 0.2, 0.5])

@@ -13,7 +13,7 @@ from pjepa.patches.config import PatchesConfig, tubelet_of
 from pjepa.patches.preprocess import preprocess
 from pjepa.patches.vjepa21 import TUBELET
 from pjepa.tools.params import Params
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 FRAMES = np.random.default_rng(0).integers(0, 256, (4, 60, 90, 3), dtype=np.uint8)
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pjepa.core.files import read_json
 from pjepa.patches import identity as module
 from pjepa.patches import preprocess, vjepa21
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.identity import FIRST, KNOWN, REFERENCE, behaviour, canned_values
 from pjepa.patches.store import store_key
+from pjepa.storage.reading import read_json
 
 CONFIG = PatchesConfig(backbone="vjepa2_1_vit_tiny", checkpoint="random", crop=32)
 TIMM = PatchesConfig(backbone="timm:vit_tiny_patch16_224", frames_per_window=8)

@@ -8,20 +8,22 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from pjepa.core.roots import DATA_ROOT
-from pjepa.hub.places import CACHE
 from pjepa.patches.backbone import backbone_facts, load_backbone
 from pjepa.patches.checkpoint import (
     build_encoder,
     encoder_from_file,
     random_encoder,
+    read_tensors,
+    tensors_id,
     weights_file,
     weights_id,
+    write_tensors,
 )
 from pjepa.patches.config import PatchesConfig
-from pjepa.patches.tensors import read_tensors, tensors_id, write_tensors
 from pjepa.patches.vjepa21 import VARIANTS, Variant
-from pjepa.ui.errors import InputError
+from pjepa.storage.hub import CACHE
+from pjepa.storage.roots import DATA_ROOT
+from pjepa.ui.console import InputError
 
 FOLDER = Path(__file__).parents[1] / "golden/vjepa21"
 GOLDEN = load_file(FOLDER / "fake_ckpt_io.safetensors")

@@ -12,14 +12,15 @@ from pjepa.patches.checkpoint import empty_encoder, named_variant
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.cost import (
     PEAK_TFLOPS,
+    ExtractionPlan,
     bytes_per_hour,
+    decoding_share,
     gpu_hours,
     sizes_alone,
     stored_bytes,
     video_hours_per_gpu_hour,
     window_flops,
 )
-from pjepa.patches.plan import ExtractionPlan, decoding_share
 from tests.video.films import write_film
 
 NAMES = ["base", "large", "giant", "gigantic"]

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 import torch
 
-from pjepa.core.roots import DATA_ROOT
 from pjepa.core.tables import VideoRow
 from pjepa.patches.backbone import BackboneFacts, backbone_facts
 from pjepa.patches.checkpoint import build_encoder
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.encode import Job, OnFrames, Outcome, encoded_job, pooled_grid
-from pjepa.patches.executors.local import run_local
 from pjepa.patches.extract import extract
+from pjepa.patches.local import run_local
 from pjepa.patches.preprocess import preprocess
 from pjepa.patches.store import note_cuts, notes_of, read_patches
-from pjepa.ui.errors import InputError
+from pjepa.storage.roots import DATA_ROOT
+from pjepa.ui.console import InputError
 from pjepa.video.files import measured_videos
 from pjepa.video.reader import open_video
-from tests.core.flip import flip
+from tests.storage.flip import flip
 from tests.video.corpus import Film
 from tests.video.corpus import write_film as write_corpus_film
 from tests.video.films import BAD, FPS, write_bad, write_film

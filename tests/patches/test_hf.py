@@ -9,14 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pjepa.core.roots import DATA_ROOT
 from pjepa.patches.backbone import backbone_facts, load_backbone
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.cost import window_flops
 from pjepa.patches.encode import Job, encoded_job
 from pjepa.patches.store import read_patches
-from pjepa.tools.fetch.obtain import obtained
-from pjepa.ui.errors import InputError
+from pjepa.storage.roots import DATA_ROOT
+from pjepa.tools.fetch import obtained
+from pjepa.ui.console import InputError
 from tests.video.films import write_film
 
 transformers = pytest.importorskip("transformers")

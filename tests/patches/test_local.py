@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pjepa.patches import local
 from pjepa.patches.backbone import backbone_facts
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.encode import Job, encoded_job
-from pjepa.patches.executors import local
-from pjepa.patches.executors.local import TRIES, Worker, WorkerPool, run_local
-from pjepa.patches.executors.ray import gpu_share
-from pjepa.ui.errors import InputError
+from pjepa.patches.local import TRIES, Worker, WorkerPool, run_local
+from pjepa.patches.ray import gpu_share
+from pjepa.ui.console import InputError
 from tests.video.films import write_film
 
 CONFIG = PatchesConfig(

@@ -7,10 +7,9 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from pjepa.hub.places import CACHE
-from pjepa.patches.checkpoint import build_encoder, weights_id
-from pjepa.patches.tensors import read_metadata
+from pjepa.patches.checkpoint import build_encoder, read_metadata, weights_id
 from pjepa.patches.vjepa21 import VARIANTS, Variant
+from pjepa.storage.hub import CACHE
 from pjepa.tools.cli import app
 
 FOLDER = Path(__file__).parents[1] / "golden/vjepa21"

@@ -12,8 +12,8 @@ import pytest
 from pjepa.patches.backbone import BackboneFacts
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.encode import Job, Outcome, encoded_job
-from pjepa.patches.executors.ray import CLUSTERS, encoded_remotely, run_ray
-from pjepa.ui.errors import InputError
+from pjepa.patches.ray import CLUSTERS, encoded_remotely, run_ray
+from pjepa.ui.console import InputError
 from tests.patches.test_local import CONFIG, FACTS, expected, jobs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ def test_two_nodes_give_the_same_bytes_and_survive_a_killed_worker(
             cluster.add_node(wait=False, num_cpus=1)
         cluster.wait_for_nodes(timeout=600)
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-        monkeypatch.setattr("pjepa.patches.executors.ray.encoded_remotely", dying_once)
+        monkeypatch.setattr("pjepa.patches.ray.encoded_remotely", dying_once)
         frames: list[int] = []
         ended = list(run_ray(work, CONFIG, FACTS, frames.append))
     finally:

@@ -13,14 +13,14 @@ import yaml
 from typer.testing import CliRunner
 
 from pjepa.core import tables as manifest
-from pjepa.core.files import read_json
 from pjepa.core.tables import VideoRow
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.store import read_patches, take_file_name
-from pjepa.streams.store import StreamReader, read_labels
+from pjepa.storage.reading import read_json
+from pjepa.streams.stream import StreamReader, read_labels
 from pjepa.tools import paths
 from pjepa.tools.cli import app
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from pjepa.video.files import measured_videos
 from stages import patches, pooler, tokens
 from tests.patches.test_extract import inline
@@ -72,7 +72,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DVC_ROOT", raising=False)
     monkeypatch.setattr(patches, "chosen_executor", lambda config: inline)
-    monkeypatch.setattr("pjepa.patches.executors.chosen.chosen_executor", lambda config: inline)
+    monkeypatch.setattr("pjepa.patches.local.chosen_executor", lambda config: inline)
     return tmp_path
 
 
@@ -217,7 +217,7 @@ def test_shards_fill_the_store_and_the_stage_only_links(
 # The stage and its worker are killed when the second take's first frames are counted.
 DIES_IN_THE_SECOND_TAKE = """
 import os, signal
-from pjepa.patches.executors.local import Worker
+from pjepa.patches.local import Worker
 from stages import patches
 usual, ended = Worker.message, []
 def message(worker):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from pjepa.core.digests import intact
 from pjepa.patches.store import (
     FICLONE,
     link_take,
@@ -19,9 +18,10 @@ from pjepa.patches.store import (
     store_key,
     take_file_name,
 )
-from pjepa.ui.errors import InputError
-from tests.core.flip import flip
+from pjepa.storage.sealed import intact
+from pjepa.ui.console import InputError
 from tests.patches.patch_infos import patch_info
+from tests.storage.flip import flip
 
 INFO = patch_info(window_scope="segment", crop=32, grid=2, rows=2, columns=2, width=3)
 FEATURES = np.arange(5 * 4 * 3, dtype=np.float16).reshape(5, 4, 3)

@@ -12,14 +12,14 @@ from PIL import Image
 from safetensors.torch import save_file
 from timm.data import create_transform, resolve_model_data_config
 
-from pjepa.core.roots import DATA_ROOT
 from pjepa.core.tables import VideoRow
 from pjepa.patches.backbone import BackboneFacts, backbone_facts, load_backbone
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.encode import Job, OnFrames, Outcome, encoded_job
 from pjepa.patches.extract import extract
 from pjepa.patches.store import read_patches
-from pjepa.ui.errors import InputError
+from pjepa.storage.roots import DATA_ROOT
+from pjepa.ui.console import InputError
 from pjepa.video.reader import open_video
 from tests.video.films import FPS, write_film
 

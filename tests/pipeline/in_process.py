@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import torch
 
-from pjepa.cells.config import CellsConfig
-from pjepa.core.roots import data_root
 from pjepa.core.section import read_section
+from pjepa.report.config import CellsConfig
+from pjepa.storage.roots import data_root
 from pjepa.takes.config import DataConfig
 from pjepa.takes.sources.scan import write_scan
 from pjepa.tools.params import Params, check_params

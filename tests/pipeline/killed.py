@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The stage itself; at the n-th step after which a state may be saved, it is saved and all ends.
 DYING = """
 import os, runpy, signal, sys
-from pjepa.nn.saver import Saver
+from pjepa.storage.saver import Saver
 usual, left = Saver.save_when_due, int(sys.argv.pop())
 def save_and_die(saver, now=False):
     global left

@@ -135,9 +135,9 @@ def stage_run(stage: str, folder: Path, at: int | None) -> Callable[[], list[str
     """
 
     def work() -> list[str]:
-        import pjepa.takes.sources.demo.source as demo
+        import pjepa.takes.demo.source as demo
         import stages.patches
-        from pjepa.nn.saver import Saver
+        from pjepa.storage.saver import Saver
         from tests.pipeline.in_process import run_stage
 
         os.chdir(folder)
@@ -188,7 +188,7 @@ def clean_project(folder: Path) -> set[str]:
 
 def warmed(modules: set[str]) -> None:
     """Imports these and parses the code of every stage, here and so in every child."""
-    from pjepa.core import resume
+    from pjepa.storage import work as resume
     from tests.pipeline.in_process import STAGES
 
     for name in sorted(modules - sys.modules.keys()):

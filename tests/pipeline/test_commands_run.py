@@ -45,7 +45,7 @@ PYTHON = [
     (page.name, text)
     for page in PAGES
     for text in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-    if "push_to_hub" not in text  # tests/hub has a hub of its own
+    if "push_to_hub" not in text  # tests/storage has a hub of its own
 ]
 # These write params.yaml, so they run in a folder of their own.
 SETTINGS = ("pjepa preset", "pjepa data init")

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pjepa.streams.schema import StreamInfo
-from pjepa.streams.store import StreamWriter, Take, write_labels
+from pjepa.streams.provenance import StreamInfo
+from pjepa.streams.stream import StreamWriter, Take, write_labels
 from tests.video.films import write_film
 
 pytestmark = pytest.mark.slow

@@ -41,8 +41,8 @@ from pjepa.patches.config import PatchesConfig
 config = PatchesConfig(backbone="vjepa2_1_vit_dummy", checkpoint="random", crop=32)
 assert load_backbone(config).encoded(torch.zeros(1, 3, 4, 32, 32)).shape == (1, 2, 4, 48)
 
-from pjepa.encoder.config import EncoderConfig
-from pjepa.encoder.encoder import ProcedureEncoder
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
 def sees(mode, first, then):
     torch.manual_seed(0)
     encoder = ProcedureEncoder(EncoderConfig(

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from dvc.utils.hydra import apply_overrides
 
-from pjepa.streams.store import read_stream
+from pjepa.streams.stream import read_stream
 from tests.pipeline.test_repro import ROOT, environment
 
 pytestmark = pytest.mark.slow

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pjepa.core.files import read_json
-from pjepa.streams import store
+from pjepa.storage.reading import read_json
+from pjepa.streams import stream as store
 from pjepa.tools import paths
 from tests.pipeline.in_process import project, run_stages
 from tests.pipeline.test_preset_runs import miniature

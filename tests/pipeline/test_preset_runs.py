@@ -12,12 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from examples.ikea_asm import convert
-from pjepa.core.files import read_json
 from pjepa.core.section import read_params
-from pjepa.streams.store import StreamReader
+from pjepa.storage.reading import read_json
+from pjepa.streams.stream import StreamReader
 from pjepa.tools import paths
 from pjepa.tools.cli import app
-from pjepa.tools.compare.paper_numbers import COMBINED, PAPER
+from pjepa.tools.compare.paper import COMBINED, PAPER
 from pjepa.tools.presets import preset_names
 from tests.examples.ikea import write_checkout
 from tests.pipeline.in_process import SMALL, merged, project, run_stages

@@ -21,7 +21,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from pjepa.curve.file import ProbeCurve, write_curve
+from pjepa.select.curve import ProbeCurve, write_curve
 from pjepa.tools.params import Params
 from pjepa.tools.presets import params_text
 

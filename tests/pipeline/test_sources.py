@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from pjepa.core.tables import read_videos
 from pjepa.patches.store import skipped_takes
-from pjepa.streams.store import StreamReader, read_labels
+from pjepa.streams.stream import StreamReader, read_labels
 from pjepa.tools import paths
 from pjepa.tools.cli import app
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from tests.pipeline.in_process import SMALL, STAGES, merged, project, run_stages
 from tests.takes.assembly import SEQUENCES, SPANS, VIEW, write_annotations, write_lmdb
 from tests.takes.bundles import EGOPROCEL, STEPS, frame_labels, write_bundle, write_egoprocel

@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from pjepa import __version__
-from pjepa.core.files import write_json
+from pjepa.storage.writing import write_json
 from tests.live.world import make_project, make_video
 
 pytestmark = pytest.mark.slow
@@ -61,7 +61,7 @@ def test_it_holds_the_library_and_nothing_else(wheel: Path) -> None:
         names = set(file.namelist())
     info = f"pjepa-{__version__}.dist-info"
     assert {name.split("/")[0] for name in names} == {"pjepa", info}
-    assert {"pjepa/py.typed", "pjepa/__main__.py", "pjepa/report/page/assets/page.html"} <= names
+    assert {"pjepa/py.typed", "pjepa/__main__.py", "pjepa/report/assets/page.html"} <= names
     presets = {f"pjepa/presets/{path.name}" for path in (ROOT / "presets").glob("*.yaml")}
     assert presets <= names
 

@@ -12,14 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pjepa.core.files import write_json
-from pjepa.pooler.models import Pooler, load_pooler
-from pjepa.pooler.models.action import ActionPooler, ActionShape, padded
-from pjepa.pooler.models.alignment import Alignment
-from pjepa.pooler.models.attentive import CrossBlock, SelfBlock
-from pjepa.pooler.models.facts import CONFIG, common_config
-from pjepa.pooler.models.stored import MODEL, fold_file, write_weights
-from pjepa.ui.errors import InputError
+from pjepa.pooler.action import ActionPooler, ActionShape, CrossBlock, SelfBlock, padded
+from pjepa.pooler.stored import (
+    CONFIG,
+    MODEL,
+    Alignment,
+    Pooler,
+    common_config,
+    fold_file,
+    load_pooler,
+    write_weights,
+)
+from pjepa.storage.writing import write_json
+from pjepa.ui.console import InputError
 from tests.patches.patch_infos import patch_info
 
 FPS = 4.0

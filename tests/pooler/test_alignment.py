@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjepa.pooler.models.alignment import agreement, procrustes
+from pjepa.pooler.stored import agreement, procrustes
 
 
 @settings(deadline=None)

@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from pjepa.pooler.models.attentive import AttentiveClassifier, AttentivePooler
+from pjepa.pooler.action import AttentiveClassifier, AttentivePooler
 
 FILE = Path(__file__).parents[1] / "golden/vjepa21/pooler.safetensors"
 GOLDEN = load_file(FILE)

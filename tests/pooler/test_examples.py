@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pjepa.core.files import write_json
 from pjepa.pooler.config import PoolerConfig
-from pjepa.pooler.examples import clip_batches, epoch_clips, fixed_clips
-from pjepa.pooler.models.windows import pooled_spans
+from pjepa.pooler.stored import pooled_spans
+from pjepa.pooler.takes import clip_batches, epoch_clips, fixed_clips
+from pjepa.storage.writing import write_json
 from tests.pooler.world import World
 
 RUNS = st.lists(st.integers(1, 20), min_size=1, max_size=6)

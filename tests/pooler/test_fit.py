@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from pjepa.pooler.action import ActionShape
 from pjepa.pooler.config import PoolerConfig
-from pjepa.pooler.examples import fixed_clips
-from pjepa.pooler.fit import (
+from pjepa.pooler.takes import PoolerTakes, fixed_clips, fold_of, pooler_takes
+from pjepa.pooler.train import (
     Fit,
     PoolerWithClassifier,
     balanced_weights,
@@ -17,9 +18,7 @@ from pjepa.pooler.fit import (
     label_weight,
     mean_loss,
 )
-from pjepa.pooler.models.action import ActionShape
-from pjepa.pooler.takes import PoolerTakes, fold_of, pooler_takes
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from tests.pooler.world import CLASSES, WIDTH, World
 
 SETTINGS: dict[str, Any] = {
@@ -164,7 +163,7 @@ def test_a_killed_training_ends_in_the_same_weights(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     """Also in the middle of an epoch: the state is saved after every step here."""
-    monkeypatch.setattr("pjepa.nn.saver.Saver.is_due", lambda saver: True)
+    monkeypatch.setattr("pjepa.storage.saver.Saver.is_due", lambda saver: True)
     settings, takes = config(epochs=3), world.takes()
 
     def fit(seed: int) -> Fit:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pjepa.pooler.models.mean import pool, pooled_width
+from pjepa.pooler.stored import pool, pooled_width
 
 PATCHES = np.random.default_rng(0).normal(size=(5, 9, 4)).astype(np.float16)
 

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pjepa.core.files import write_json
 from pjepa.core.tables import (
     BOUNDARIES,
     SEGMENTS,
@@ -25,12 +24,13 @@ from pjepa.core.tables import (
     write_table,
     write_videos,
 )
-from pjepa.pooler.models import load_pooler
-from pjepa.streams.store import StreamReader, read_labels
+from pjepa.pooler.stored import load_pooler
+from pjepa.storage.writing import write_json
+from pjepa.streams.stream import StreamReader, read_labels
 from pjepa.tools import paths
 from pjepa.tools.params import Params
 from pjepa.tools.presets import params_text
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from stages import pooler, tokens
 from tests.pipeline.killed import ended, run_killed, started
 from tests.pooler.world import CLASSES, FPS, INFO, World

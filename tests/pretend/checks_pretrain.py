@@ -10,14 +10,14 @@ from tests.pretend.device import NAME, counted, install
 
 install()
 
-from pjepa.encoder.encoder import ProcedureEncoder  # noqa: E402
-from pjepa.nn import saver  # noqa: E402
+from pjepa.model.encoder import ProcedureEncoder  # noqa: E402
 from pjepa.pretrain import feed  # noqa: E402
 from pjepa.pretrain.config import PjepaConfig  # noqa: E402
+from pjepa.pretrain.data import TrainingTake  # noqa: E402
 from pjepa.pretrain.loop import pretrain  # noqa: E402
-from pjepa.pretrain.takes.take import TrainingTake  # noqa: E402
-from pjepa.ui import progress  # noqa: E402
-from pjepa.ui.errors import InputError  # noqa: E402
+from pjepa.storage import saver  # noqa: E402
+from pjepa.ui import console as progress  # noqa: E402
+from pjepa.ui.console import InputError  # noqa: E402
 
 NORM = "causal_center"
 EPOCH_END = 6  # readings at the end of an epoch

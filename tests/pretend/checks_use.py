@@ -12,16 +12,16 @@ from tests.pretend.device import NAME, counted, install
 install()
 
 
-from pjepa.encoder.config import AttentionMode, EncoderConfig, InputNorm  # noqa: E402
-from pjepa.encoder.encoder import ProcedureEncoder  # noqa: E402
-from pjepa.encoder.stream import EncoderStream  # noqa: E402
+from pjepa.model.config import AttentionMode, EncoderConfig, InputNorm  # noqa: E402
+from pjepa.model.encoder import ProcedureEncoder  # noqa: E402
+from pjepa.model.stream import EncoderStream  # noqa: E402
+from pjepa.probes.base import trained as together  # noqa: E402
 from pjepa.probes.base.config import ProbeCommonConfig  # noqa: E402
 from pjepa.probes.base.scoring import LabelledTake  # noqa: E402
+from pjepa.probes.base.streamed import streamed  # noqa: E402
 from pjepa.probes.base.trained import Fitting  # noqa: E402
 from pjepa.probes.linear.config import LinearConfig, PaperFitConfig  # noqa: E402
 from pjepa.probes.linear.probe import LinearProbe, fit_converged, fit_paper  # noqa: E402
-from pjepa.probes.shared import together  # noqa: E402
-from pjepa.probes.shared.cell.prefixes import streamed  # noqa: E402
 from pjepa.tools import selftest  # noqa: E402
 from tests.probes.kinds import KINDS, new_probe  # noqa: E402
 from tests.probes.test_training import CLASSES, SMALL, TASK, takes  # noqa: E402

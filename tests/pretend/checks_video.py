@@ -12,24 +12,25 @@ from tests.pretend.device import NAME, counted, install
 
 install()
 
-from pjepa.curve.file import read_curve  # noqa: E402
 from pjepa.live.models import load_models  # noqa: E402
 from pjepa.live.session import Options, Session  # noqa: E402
 from pjepa.patches.backbone import backbone_facts  # noqa: E402
 from pjepa.patches.encode import Job, encoded_job  # noqa: E402
 from pjepa.patches.store import read_patches  # noqa: E402
-from pjepa.pooler.examples import clip_batches, epoch_clips  # noqa: E402
-from pjepa.pooler.fit import (  # noqa: E402
+from pjepa.pooler.takes import clip_batches, epoch_clips  # noqa: E402
+from pjepa.pooler.train import (  # noqa: E402
     Fit,
     PoolerEpochs,
+    PoolerTask,
     PoolerWithClassifier,
     balanced_weights,
+    train_pooler,
 )
-from pjepa.pooler.run import PoolerTask, train_pooler  # noqa: E402
 from pjepa.pretrain.config import PjepaConfig  # noqa: E402
+from pjepa.pretrain.data import TrainingTake  # noqa: E402
 from pjepa.pretrain.loop import pretrain  # noqa: E402
-from pjepa.pretrain.takes.take import TrainingTake  # noqa: E402
-from pjepa.streams.store import StreamReader  # noqa: E402
+from pjepa.select.curve import read_curve  # noqa: E402
+from pjepa.streams.stream import StreamReader  # noqa: E402
 from pjepa.tools.params import Params  # noqa: E402
 from pjepa.tools.paths import CURVE, ENCODER, SNAPSHOTS, STREAM  # noqa: E402
 from pjepa.tools.presets import params_text  # noqa: E402

@@ -348,7 +348,7 @@ def install() -> None:
 
     transfer.host_buffer = lambda shape, dtype, device: pin(REAL_EMPTY(shape, dtype=dtype))
     transfer.pinned = lambda x, device: x if is_pinned(x) else pin(x)
-    from pjepa.encoder.attention import flex
+    from pjepa.model import flex
 
     flex.is_usable = lambda x: x.device.type == NAME  # type: ignore[assignment]
     flex.compiled = lambda: dense_flex  # type: ignore[assignment]

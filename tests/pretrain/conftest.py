@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.takes.take import TrainingTake
+from pjepa.pretrain.data import TrainingTake
 
 
 @pytest.fixture

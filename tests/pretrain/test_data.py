@@ -4,19 +4,26 @@ import numpy as np
 import pytest
 import torch
 
-from pjepa.core.runs import runs
+from pjepa.core.runs import runs, token_offsets
 from pjepa.nn.prefetch import Prefetch
-from pjepa.pretrain.data import TokenPacking, epoch_steps, forward_passes, pack, view
+from pjepa.pretrain.data import (
+    TokenPacking,
+    epoch_steps,
+    forward_passes,
+    pack,
+    read_training_takes,
+    take_share,
+    token_statistics,
+    view,
+)
+from pjepa.pretrain.exchange import Exchange
 from pjepa.pretrain.feed import KeptTokens, PinnedTokens, SentTokens, feed
 from pjepa.pretrain.setup import new_model
-from pjepa.pretrain.takes.exchange import Exchange
-from pjepa.pretrain.takes.take import read_training_takes, take_share, token_statistics
 from pjepa.pretrain.team import Team
-from pjepa.streams.schema import StreamInfo
-from pjepa.streams.segments import token_offsets
-from pjepa.streams.store import StreamReader, StreamWriter, Take
-from pjepa.ui.errors import InputError
-from tests.core.flip import flip
+from pjepa.streams.provenance import StreamInfo
+from pjepa.streams.stream import StreamReader, StreamWriter, Take
+from pjepa.ui.console import InputError
+from tests.storage.flip import flip
 
 
 def with_values(config, **changes):

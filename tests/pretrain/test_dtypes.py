@@ -7,14 +7,13 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pjepa.encoder.attention import flex
-from pjepa.encoder.blocks import Attention, Block
-from pjepa.encoder.config import EncoderConfig
+from pjepa.model import flex
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import Attention, Block
+from pjepa.model.objective import Jepa
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import pack
-from pjepa.pretrain.objective import Jepa
-from pjepa.pretrain.takes.views import whole
-from pjepa.tools.selftest_paths import D_IN, miniature
+from pjepa.pretrain.data import pack, whole
+from pjepa.tools.selftest import D_IN, miniature
 from pjepa.ui import transfer
 from tests.pretend.device import dense_flex
 

@@ -8,10 +8,8 @@ import torch
 
 from pjepa.core.runs import runs
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TokenPacking, shifted, view
-from pjepa.pretrain.takes.exchange import NEAREST, Exchange
-from pjepa.pretrain.takes.take import TrainingTake
-from pjepa.pretrain.takes.views import exchanged
+from pjepa.pretrain.data import TokenPacking, TrainingTake, exchanged, shifted, view
+from pjepa.pretrain.exchange import NEAREST, Exchange
 
 KINDS = 4
 

@@ -8,20 +8,18 @@ import pytest
 import torch
 
 from pjepa.core import machine
-from pjepa.forecast.heads import HEADS
-from pjepa.nn.saver import Saver
-from pjepa.nn.schedule import learning_rate
+from pjepa.model.neighbours import HEADS
+from pjepa.model.objective import Counts, Jepa
+from pjepa.nn.fit import learning_rate
 from pjepa.pretrain import setup
 from pjepa.pretrain.data import epoch_steps, pack
-from pjepa.pretrain.distributed import balanced_parts
 from pjepa.pretrain.feed import feed
-from pjepa.pretrain.loop import Trainer, pretrain
-from pjepa.pretrain.monitors import collapse_warning, effective_rank, target_std
-from pjepa.pretrain.objective import Counts, Jepa
+from pjepa.pretrain.loop import Trainer, collapse_warning, effective_rank, pretrain, target_std
 from pjepa.pretrain.setup import measure_statistics, new_model, optimizer_for
-from pjepa.pretrain.team import Team
-from pjepa.ui.errors import InputError
-from tests.core.flip import flip
+from pjepa.pretrain.team import Team, balanced_parts
+from pjepa.storage.saver import Saver
+from pjepa.ui.console import InputError
+from tests.storage.flip import flip
 
 
 class Killed(BaseException):

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pjepa.pretrain.masking import segment_targets, uniform_targets
+from pjepa.model.masking import segment_targets, uniform_targets
 
 
 @given(st.integers(2, 500), st.floats(0.01, 0.99), st.integers(0, 10))

@@ -7,14 +7,14 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 from torch.nn import functional as F
 
-from pjepa.encoder.attention.layout import layout_of_segments
-from pjepa.encoder.config import EncoderConfig
-from pjepa.forecast.heads import HEADS, NeighbourHeads
+from pjepa.model.attention import layout_of_segments
+from pjepa.model.config import EncoderConfig
+from pjepa.model.neighbours import HEADS, NeighbourHeads
+from pjepa.model.objective import Batch, Counts, Jepa
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.objective import Batch, Counts, Jepa
+from pjepa.pretrain.data import TrainingTake
 from pjepa.pretrain.setup import measure_spread
-from pjepa.pretrain.takes.take import TrainingTake
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 CONFIG = EncoderConfig(
     d_in=6, width=8, depth=1, heads=2, attention="clip_causal", input_norm="causal_center",

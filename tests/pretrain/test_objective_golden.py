@@ -8,9 +8,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from pjepa.encoder.attention.layout import layout_of_segments
-from pjepa.encoder.config import EncoderConfig
-from pjepa.pretrain.objective import Batch, Jepa
+from pjepa.model.attention import layout_of_segments
+from pjepa.model.config import EncoderConfig
+from pjepa.model.objective import Batch, Jepa
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pjepa"
 CASES = ("clip_causal_2d", "bidirectional_2d", "causal_2d", "block_causal_1d")

@@ -3,12 +3,11 @@
 import pytest
 import torch
 
-from pjepa.encoder.attention.layout import layout_of_segments
-from pjepa.encoder.attention.plan import attend, attention_plan
-from pjepa.encoder.config import EncoderConfig
-from pjepa.pretrain.objective import Batch, Jepa
+from pjepa.model.attention import attend, attention_plan, layout_of_segments
+from pjepa.model.config import EncoderConfig
+from pjepa.model.objective import Batch, Jepa
 from pjepa.ui import device
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 
 @pytest.fixture(autouse=True)

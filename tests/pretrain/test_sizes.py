@@ -10,9 +10,9 @@ from torch import nn
 
 from benchmarks.sizes import model_of
 from pjepa.patches.vjepa21 import VARIANTS, VJEPA21Encoder
-from pjepa.pooler.models.action import ActionPooler, ActionShape
+from pjepa.pooler.action import ActionPooler, ActionShape
 from pjepa.probes.attentive.probe import AttentiveProbe
-from pjepa.probes.base.temporal import Task
+from pjepa.probes.base.trained import Task
 from pjepa.tools.presets import preset_values
 
 WIDTH, DEPTH, PREDICTOR_DEPTH = 1408, 4, 2

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from safetensors.numpy import load_file
 
+from pjepa.core.runs import token_offsets
 from pjepa.core.tables import TAKES, write_table
-from pjepa.streams.schema import StreamInfo
-from pjepa.streams.segments import token_offsets
-from pjepa.streams.store import StreamWriter, Take
+from pjepa.streams.provenance import StreamInfo
+from pjepa.streams.stream import StreamWriter, Take
 from pjepa.tools.params import Params
 from pjepa.tools.paths import STREAM, TAKES_TABLE
 from pjepa.tools.presets import params_text

@@ -11,7 +11,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from pjepa.probes.fact.config import FactConfig
-from pjepa.probes.fact.model import Fact
+from pjepa.probes.fact.probe import Fact
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tas"
 with safe_open(GOLDEN / "fact_iUUU_ego.safetensors", "pt") as file:

@@ -3,12 +3,11 @@
 from importlib import import_module
 from typing import Any
 
-from pjepa.cells.config import PROBES
-from pjepa.probes.base.temporal import Task, TrainedProbe
-from pjepa.probes.base.trained import TrainedKind
+from pjepa.probes.base.trained import Task, TrainedKind, TrainedProbe
+from pjepa.report.config import PROBES
 
 KINDS: dict[str, TrainedKind] = {
-    name: import_module(f"pjepa.probes.{name}.kind").TRAINED_KIND
+    name: import_module(f"pjepa.probes.{name}.probe").TRAINED_KIND
     for name in PROBES
     if name != "linear"
 }

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pjepa.probes.ltcausal.config import LTCausalConfig
-from pjepa.probes.ltcausal.model import LTCausal
-from pjepa.probes.shared.long_term.config import LTContextConfig
-from pjepa.probes.shared.long_term.model import LTContext, official_weights
+from pjepa.probes.ltcausal.probe import LTCausal
+from pjepa.probes.ltcontext.config import LTContextConfig
+from pjepa.probes.ltcontext.model import LTContext, official_weights
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tas"
 FILES = ("ltc_red1_dil4", "ltc_red2_dil2")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pjepa.probes.attentive.config import AttentiveConfig
 from pjepa.probes.attentive.probe import AttentiveProbe
-from pjepa.probes.base.temporal import Task
+from pjepa.probes.base.trained import Task
 
 WIDTH, CLASSES = 5, 3
 KINDS = ("causal", "chunk")

@@ -10,17 +10,16 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from pjepa.cells.stored import cell_statistics
 from pjepa.core.tables import read_takes
 from pjepa.core.text import text_of_cell
 from pjepa.metrics.bootstrap import difference_intervals, intervals
 from pjepa.metrics.segmentation import METRICS, segmentation_scores
-from pjepa.probes.base.roles import take_roles
-from pjepa.probes.linear.fit import probe_accuracy
-from pjepa.probes.linear.probe import LinearProbe
-from pjepa.probes.shared.cell.cell import CellInputs, run_cell
-from pjepa.streams.store import StreamReader, StreamWriter, Take, read_labels, write_labels
-from pjepa.ui.errors import InputError
+from pjepa.probes.base.cell import CellInputs, run_cell
+from pjepa.probes.base.scoring import take_roles
+from pjepa.probes.linear.probe import LinearProbe, probe_accuracy
+from pjepa.report.results import cell_statistics
+from pjepa.streams.stream import StreamReader, StreamWriter, Take, read_labels, write_labels
+from pjepa.ui.console import InputError
 from tests.probes.world import COMMON, FPS, LINEAR, NAMES, WIDTH, takes_rows, world
 
 

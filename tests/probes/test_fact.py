@@ -12,14 +12,11 @@ from torch import nn
 from torch.testing import assert_close
 
 from benchmarks.probes_fact import plain_forward, plain_loss, plain_match
-from pjepa.probes.fact import frame_branch
-from pjepa.probes.fact.blocks import Exchange
-from pjepa.probes.fact.frame_branch import conv3, dual_dilated
-from pjepa.probes.fact.losses import block_loss
-from pjepa.probes.fact.matching import one_to_many, soft_iou, truth_of
-from pjepa.probes.fact.model import frame_positions
-from pjepa.probes.fact.recurrent import gru_states
-from pjepa.probes.fact.runs import runs_of
+from pjepa.probes.fact import branches as frame_branch
+from pjepa.probes.fact.blocks import Exchange, gru_states, runs_of
+from pjepa.probes.fact.branches import conv3, dual_dilated
+from pjepa.probes.fact.losses import block_loss, one_to_many, soft_iou, truth_of
+from pjepa.probes.fact.probe import frame_positions
 from tests.probes.fact_models import (
     CLASSES,
     one_thread,

@@ -8,13 +8,11 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from pjepa.probes.fact import frame_branch
+from pjepa.probes.fact import branches as frame_branch
 from pjepa.probes.fact.blocks import BlockOutput, Exchange
 from pjepa.probes.fact.config import FactConfig
-from pjepa.probes.fact.losses import block_loss, smoothness
-from pjepa.probes.fact.matching import soft_iou
-from pjepa.probes.fact.merging import merged_probability
-from pjepa.probes.fact.model import Fact
+from pjepa.probes.fact.losses import block_loss, smoothness, soft_iou
+from pjepa.probes.fact.probe import Fact, merged_probability
 from tests.probes.fact_models import (
     GOLDEN,
     INFO,

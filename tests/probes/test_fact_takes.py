@@ -10,8 +10,8 @@ from torch.testing import assert_close
 
 from pjepa.probes.fact.blocks import BlockOutput, Exchange
 from pjepa.probes.fact.config import FactConfig
-from pjepa.probes.fact.model import Fact
-from pjepa.ui.errors import InputError
+from pjepa.probes.fact.probe import Fact
+from pjepa.ui.console import InputError
 from tests.probes.fact_models import (
     CLASSES,
     OFFICIAL,

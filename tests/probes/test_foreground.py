@@ -9,13 +9,13 @@ from typer.testing import CliRunner
 
 from pjepa.core.tables import Classes, read_classes
 from pjepa.probes.base.registry import load_probe
-from pjepa.probes.base.temporal import Task, TrainedProbe
+from pjepa.probes.base.trained import Task, TrainedProbe
 from pjepa.probes.foreground.config import ForegroundConfig
 from pjepa.probes.foreground.probe import ForegroundProbe, Logits
 from pjepa.probes.linear.probe import LinearProbe
 from pjepa.tools.cli import app
-from pjepa.tools.released_heads import head_classes, released_head
-from pjepa.ui.errors import InputError
+from pjepa.tools.heads import head_classes, released_head
+from pjepa.ui.console import InputError
 
 HEADS = Path(__file__).parents[1] / "golden" / "pjepa" / "fake_release"
 FEATURES = np.random.default_rng(0).normal(size=(200, 16)).astype(np.float32)

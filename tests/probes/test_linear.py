@@ -16,13 +16,12 @@ from torch.utils._pytree import tree_leaves
 
 from pjepa.core import machine
 from pjepa.probes.base.config import ProbeCommonConfig
-from pjepa.probes.base.roles import Roles
-from pjepa.probes.base.scoring import LabelledTake, Targets
-from pjepa.probes.linear import fit
+from pjepa.probes.base.scoring import LabelledTake, Roles, Targets
+from pjepa.probes.linear import probe as fit
 from pjepa.probes.linear.config import LinearConfig, PaperFitConfig
 from pjepa.probes.linear.logistic import logistic_path
 from pjepa.probes.linear.probe import LinearProbe, calibrated_loss, fit_converged, fit_paper
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 CLASSES, WIDTH = 5, 12
 PAPER = PaperFitConfig(epochs=3, lr=1e-2)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pjepa.probes.ltcausal.config import LTCausalConfig
-from pjepa.probes.ltcausal.model import LTCausal, segment_order
-from pjepa.ui.errors import InputError
+from pjepa.probes.ltcausal.probe import LTCausal, segment_order
+from pjepa.ui.console import InputError
 from tests.probes.ltc_models import (
     FILES,
     NO_DROPOUT,

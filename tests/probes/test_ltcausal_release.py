@@ -15,12 +15,11 @@ from pydantic import ValidationError
 from safetensors import safe_open
 from torch import Tensor
 
-from pjepa.live.ltcausal_memory import LTCausalMemory
-from pjepa.probes.base.temporal import Task
+from pjepa.live.memories import LTCausalMemory
+from pjepa.probes.base.trained import Task
 from pjepa.probes.ltcausal.config import LTCausalConfig
-from pjepa.probes.ltcausal.model import LTCausal
-from pjepa.probes.ltcausal.probe import LTCausalProbe
-from pjepa.probes.shared.long_term.model import official_weights
+from pjepa.probes.ltcausal.probe import LTCausal, LTCausalProbe
+from pjepa.probes.ltcontext.model import official_weights
 from tests.probes.ltc_models import NO_DROPOUT, obvious_logits, random_take
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pjepa" / "lt_causal_release.safetensors"

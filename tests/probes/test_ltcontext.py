@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pjepa.probes.ltcausal.config import LTCausalConfig
-from pjepa.probes.ltcausal.model import LTCausal
-from pjepa.probes.shared.long_term.config import LTContextConfig
-from pjepa.probes.shared.long_term.model import LTContext, loss_terms
-from pjepa.ui.errors import InputError
+from pjepa.probes.ltcausal.probe import LTCausal
+from pjepa.probes.ltcontext.config import LTContextConfig
+from pjepa.probes.ltcontext.model import LTContext, loss_terms
+from pjepa.ui.console import InputError
 from tests.probes.ltc_models import (
     FILES,
     GOLDEN,

@@ -6,15 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjepa.probes.base.roles import Roles, habit_roles, take_roles
-from pjepa.probes.shared.cell.sparsity import (
-    budgeted_roles,
-    covering_takes,
-    greedy_cover,
-    label_budget,
-)
-from pjepa.streams.schema import Provenance
-from pjepa.ui.errors import InputError
+from pjepa.probes.base.scoring import Roles, habit_roles, take_roles
+from pjepa.probes.base.sparsity import budgeted_roles, covering_takes, greedy_cover, label_budget
+from pjepa.streams.provenance import Provenance
+from pjepa.ui.console import InputError
 
 shown_sets = st.lists(st.sets(st.integers(0, 8), min_size=1), min_size=1, max_size=15)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pjepa.cells.config import PROBES, CellsConfig
-from pjepa.streams.schema import Provenance
+from pjepa.report.config import PROBES, CellsConfig
+from pjepa.streams.provenance import Provenance
 from pjepa.tools import paths
 from pjepa.tools.params import ProbeSections
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from stages.probe import run
 from tests.probes.kinds import KINDS
 from tests.probes.world import world

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from pjepa.probes.attentive.config import AttentiveConfig
 from pjepa.probes.base.config import TrainedConfig
-from pjepa.probes.base.probe import Probe
-from pjepa.probes.base.sight import Sight, seconds_ahead
-from pjepa.probes.base.temporal import Task, TemporalProbe, TrainedProbe
+from pjepa.probes.base.scoring import Probe, Sight, seconds_ahead
+from pjepa.probes.base.streamed import repeated_steps, segment_steps, streamed, time_steps
+from pjepa.probes.base.trained import Task, TemporalProbe, TrainedProbe
 from pjepa.probes.foreground.config import ForegroundConfig
 from pjepa.probes.linear.probe import LinearProbe
-from pjepa.probes.shared.cell.prefixes import repeated_steps, segment_steps, streamed, time_steps
 from tests.probes.kinds import KINDS, new_probe
 
 WIDTH = 4

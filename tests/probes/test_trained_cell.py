@@ -7,20 +7,20 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pjepa.cells.stored import cell_statistics, streamed_statistics
 from pjepa.core.tables import read_takes
 from pjepa.metrics.bootstrap import intervals
 from pjepa.metrics.segmentation import METRICS
-from pjepa.nn.saver import Saver
 from pjepa.probes.attentive.config import AttentiveConfig
-from pjepa.probes.base import training
+from pjepa.probes.base import trained as training
+from pjepa.probes.base.cell import CellInputs, run_cell
 from pjepa.probes.base.config import ProbeCommonConfig
 from pjepa.probes.base.registry import load_probe
 from pjepa.probes.foreground.config import ForegroundConfig
 from pjepa.probes.ltcausal.config import LTCausalConfig
-from pjepa.probes.shared.cell.cell import CellInputs, run_cell
-from pjepa.streams.store import StreamReader, read_labels, write_labels
-from pjepa.ui.errors import InputError
+from pjepa.report.results import cell_statistics, streamed_statistics
+from pjepa.storage.saver import Saver
+from pjepa.streams.stream import StreamReader, read_labels, write_labels
+from pjepa.ui.console import InputError
 from tests.probes.world import COMMON, FPS, LINEAR, world
 
 ATTENTIVE = AttentiveConfig(

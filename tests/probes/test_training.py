@@ -9,21 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from pjepa.metrics.runs import label_runs
-from pjepa.nn import optimizers
-from pjepa.nn.saver import Saver
+from pjepa.metrics.segmentation import label_runs
+from pjepa.nn import fit as optimizers
 from pjepa.probes.attentive.config import AttentiveConfig
-from pjepa.probes.base import training
+from pjepa.probes.base import trained as training
 from pjepa.probes.base.config import ProbeCommonConfig, TrainedConfig
 from pjepa.probes.base.registry import load_probe
-from pjepa.probes.base.temporal import Task, TrainedProbe
-from pjepa.probes.base.trained import Fitting
-from pjepa.probes.base.training import ProbeTake, epoch_rate, take_seed
+from pjepa.probes.base.trained import Fitting, ProbeTake, Task, TrainedProbe, epoch_rate, take_seed
 from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.foreground.config import ForegroundConfig
 from pjepa.probes.ltcausal.config import LTCausalConfig
-from pjepa.probes.shared.long_term.config import LTContextConfig
-from pjepa.ui.errors import InputError
+from pjepa.probes.ltcontext.config import LTContextConfig
+from pjepa.storage.saver import Saver
+from pjepa.ui.console import InputError
 from tests.probes.kinds import KINDS
 
 WIDTH, CLASSES = 6, 4
@@ -261,7 +259,7 @@ def test_training_does_not_import_the_compiler() -> None:
     """It takes as long as torch itself, in every process."""
     code = """
 import sys, torch
-from pjepa.nn.optimizers import AdamW
+from pjepa.nn.fit import AdamW
 weight = torch.zeros(3, requires_grad=True)
 optimizer = AdamW([weight], 0.1)
 schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [1])

@@ -5,9 +5,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pjepa.probes.shared.long_term.lean import shifted_sum
-from pjepa.probes.shared.long_term.sparse_attention import sparse_attention
-from pjepa.probes.shared.long_term.windowed import Band, Pattern, Strides, Windows, visibility
+from pjepa.probes.ltcontext.attention import (
+    Band,
+    Pattern,
+    Strides,
+    Windows,
+    sparse_attention,
+    visibility,
+)
+from pjepa.probes.ltcontext.model import shifted_sum
 
 
 def normal(*shape: int) -> Tensor:
@@ -38,7 +44,7 @@ def test_shifted_sum_is_a_dilated_convolution(length: int, dilation: int, causal
 def test_attention_gradient_under_dropout(
     pattern: Pattern, heads: int, own: str, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pjepa.probes.shared.long_term.sparse_attention.KEPT", kept)
+    monkeypatch.setattr("pjepa.probes.ltcontext.attention.KEPT", kept)
     torch.manual_seed(0)
     x, values = normal(2, 7, 4), None if own == "all" else normal(2, 7, 4)
     weight, offset = normal(12, 4), normal(12)
@@ -67,7 +73,7 @@ def test_short_and_long_takes_have_the_same_gradient(
     visible = visibility(Windows(8), torch.ones(1, 40, dtype=torch.bool), None, torch.float32)
     found = []
     for kept in (0, 2**17):
-        monkeypatch.setattr("pjepa.probes.shared.long_term.sparse_attention.KEPT", kept)
+        monkeypatch.setattr("pjepa.probes.ltcontext.attention.KEPT", kept)
         torch.manual_seed(1)
         x, weight, offset = inputs
         y = sparse_attention(x, None, weight, offset, visible, 2, dropout)

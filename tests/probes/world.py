@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 
 from pjepa.core.tables import TAKES, Classes, write_classes, write_table
+from pjepa.probes.base.cell import CellInputs
 from pjepa.probes.base.config import ProbeCommonConfig
 from pjepa.probes.linear.config import LinearConfig, PaperFitConfig
-from pjepa.probes.shared.cell.cell import CellInputs
-from pjepa.streams.schema import Provenance, StreamInfo
-from pjepa.streams.store import StreamWriter, Take, write_labels
+from pjepa.streams.provenance import Provenance, StreamInfo
+from pjepa.streams.stream import StreamWriter, Take, write_labels
 
 COMMON = ProbeCommonConfig(bootstrap=50, threads=1)
 LINEAR = LinearConfig(l2=(1e-1, 1e-2), paper=PaperFitConfig(epochs=2))

@@ -12,24 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pjepa.cells.config import CONTROLS, ENCODED
-from pjepa.core.files import write_json
-from pjepa.core.tables import (
-    TAKES,
-    Classes,
-    VideoRow,
-    write_classes,
-    write_table,
-    write_videos,
-)
-from pjepa.curve.file import ProbeCurve, write_curve
+from pjepa.core.runs import token_offsets
+from pjepa.core.tables import TAKES, Classes, VideoRow, write_classes, write_table, write_videos
 from pjepa.probes.attentive.config import AttentiveConfig
+from pjepa.probes.base.cell import CellInputs, run_cell
 from pjepa.probes.base.config import ProbeCommonConfig
 from pjepa.probes.linear.config import LinearConfig, PaperFitConfig
-from pjepa.probes.shared.cell.cell import CellInputs, run_cell
-from pjepa.streams.schema import Provenance, StreamInfo
-from pjepa.streams.segments import token_offsets
-from pjepa.streams.store import StreamWriter, Take, write_labels
+from pjepa.report.config import CONTROLS, ENCODED
+from pjepa.select.curve import ProbeCurve, write_curve
+from pjepa.storage.writing import write_json
+from pjepa.streams.provenance import Provenance, StreamInfo
+from pjepa.streams.stream import StreamWriter, Take, write_labels
 from pjepa.tools import paths
 
 HOSTILE = "<b>fill</b></script><script>alert(1)</script>"

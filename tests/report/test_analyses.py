@@ -9,26 +9,34 @@ import numpy as np
 import pytest
 import yaml
 
-from pjepa.cells.stored import CellStatistics
 from pjepa.core.tables import Classes, read_classes
 from pjepa.metrics.bootstrap import Interval
-from pjepa.metrics.statistics import take_statistics
+from pjepa.metrics.segmentation import take_statistics
 from pjepa.metrics.trajectory import progress, segment_vectors, trajectory
-from pjepa.report.config import ReportConfig
-from pjepa.report.numbers.analyses import Analyses, analyse, analyses_json, medians_from
-from pjepa.report.numbers.confusable import ClassPair, Zoom, chosen_pair, class_pairs, shown_take
-from pjepa.report.numbers.gains import class_gains
-from pjepa.report.numbers.maps import sampled_takes, tsne, tsne_maps
-from pjepa.report.numbers.plots import confusion_rows, plot_name, write_plots
-from pjepa.report.numbers.predictions import TakePrediction, read_predictions
-from pjepa.report.numbers.results import read_results
-from pjepa.report.numbers.trajectories import PAPER, Profile, progress_profile, read_walks
-from pjepa.report.page.analyses_markdown import (
-    diagnostics_markdown,
-    trajectory_markdown,
-    zoom_markdown,
+from pjepa.report.analyses import PAPER_TRAJECTORIES as PAPER
+from pjepa.report.analyses import (
+    Analyses,
+    ClassPair,
+    Profile,
+    Zoom,
+    analyse,
+    analyses_json,
+    chosen_pair,
+    class_pairs,
+    medians_from,
+    progress_profile,
+    read_walks,
+    sampled_takes,
+    shown_take,
+    tsne,
+    tsne_maps,
 )
-from pjepa.streams.store import StreamReader
+from pjepa.report.config import ReportConfig
+from pjepa.report.figures import confusion_rows, plot_name, write_plots
+from pjepa.report.gains import class_gains
+from pjepa.report.markdown import diagnostics_markdown, trajectory_markdown, zoom_markdown
+from pjepa.report.results import CellStatistics, TakePrediction, read_predictions, read_results
+from pjepa.streams.stream import StreamReader
 from pjepa.tools import paths
 from stages.report import streams
 from tests.report.conftest import HOSTILE, take_ids
@@ -189,7 +197,7 @@ def test_plots_of_dvc_read_alike_and_like_the_page() -> None:
 
 
 def test_a_long_confusion_table_is_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pjepa.report.numbers import plots
+    from pjepa.report import figures as plots
 
     monkeypatch.setattr(plots, "MOST_ROWS", 10)
     labels = np.zeros(95, np.int64)
@@ -198,7 +206,7 @@ def test_a_long_confusion_table_is_thinned(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_written_tables_can_be_read(project: Path, tmp_path: Path) -> None:
-    from pjepa.report.numbers.plots import write_rows
+    from pjepa.report.figures import write_rows
 
     write_rows(tmp_path / "a.csv", ["x"], [["a,b\n"], ['"']])
     with (tmp_path / "a.csv").open(newline="") as file:

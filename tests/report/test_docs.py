@@ -12,7 +12,7 @@ from benchmarks.demo_tables import BEGIN, END, report_tables, rewritten
 from benchmarks.scaling import pretraining_flops, size, storage_table
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.tools.cli.app import DATA, FEATURES, LOOK, MACHINE, ORDER, RUN, SHARE
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))

@@ -10,22 +10,24 @@ from matplotlib.image import imread
 
 from pjepa.core.tables import read_classes
 from pjepa.report.config import ReportConfig
-from pjepa.report.figures.figures import cell_kind, draw_curves, draw_summary, read_curves, save_png
-from pjepa.report.figures.palette import BACKGROUND, HUES, INKS, PATTERNS, class_look
-from pjepa.report.figures.timelines import (
+from pjepa.report.figures import (
     Strip,
     Track,
+    cell_kind,
+    draw_curves,
     draw_strip,
+    draw_summary,
     draw_timelines,
     probe_tracks,
+    read_curves,
+    save_png,
     shown_labels,
 )
-from pjepa.report.numbers.gains import Gain, chosen_takes, take_gains
-from pjepa.report.numbers.predictions import read_predictions
-from pjepa.report.numbers.proof import DemoNumbers
-from pjepa.report.numbers.results import Cell, read_results
+from pjepa.report.gains import DemoNumbers, Gain, chosen_takes, take_gains
+from pjepa.report.palette import BACKGROUND, HUES, INKS, PATTERNS, class_look
+from pjepa.report.results import Cell, read_predictions, read_results
 from pjepa.tools import paths
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 GAINS = [Gain(f"t{rank}", 10.0, 90.0 - rank) for rank in range(11)]
 DEMO = DemoNumbers("procedure", 50.0, 95.0, {}, {})

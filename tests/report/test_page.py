@@ -13,16 +13,22 @@ from hypothesis import strategies as st
 
 from pjepa.core.tables import read_videos
 from pjepa.report.config import ReportConfig
-from pjepa.report.numbers.predictions import TakePrediction, read_predictions
-from pjepa.report.numbers.results import read_results
-from pjepa.report.numbers.text import escaped, markdown_table
-from pjepa.report.page.content import ReportRun, run_page
-from pjepa.report.page.frames import picture_times, take_sheets
-from pjepa.report.page.html import inline_html, markdown_html
-from pjepa.report.page.page import Folded, Page, PageSection, Widget, page_html, script_json
-from pjepa.report.page.provenance import read_origin
-from pjepa.report.page.unlabelled import write_unlabelled
-from pjepa.report.page.widgets import score_data, span_data
+from pjepa.report.content import ReportRun, run_page, write_unlabelled
+from pjepa.report.frames import picture_times, take_sheets
+from pjepa.report.page import (
+    Folded,
+    Page,
+    PageSection,
+    Widget,
+    inline_html,
+    markdown_html,
+    page_html,
+    script_json,
+)
+from pjepa.report.provenance import read_origin
+from pjepa.report.results import TakePrediction, read_predictions, read_results
+from pjepa.report.tables import escaped, markdown_table
+from pjepa.report.widgets import score_data, span_data
 from pjepa.tools import paths
 from stages.report import read_run, tracked_code
 from tests.report.conftest import HOSTILE
@@ -182,7 +188,7 @@ def test_code_is_what_the_pipeline_lists(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.chdir(ROOT)
     found = [path.as_posix() for path in tracked_code()]
     assert "stages/report.py" in found
-    assert "pjepa/report/page/assets/page.css" in found
+    assert "pjepa/report/assets/page.css" in found
     monkeypatch.chdir(tmp_path)
     assert tracked_code() == []
 

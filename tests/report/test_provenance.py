@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pjepa.report.page.html import markdown_html
-from pjepa.report.page.provenance import Revision, dated, git_revision, revision_text
+from pjepa.report.page import markdown_html
+from pjepa.report.provenance import Revision, dated, git_revision, revision_text
 
 
 def git(*arguments: str) -> str:

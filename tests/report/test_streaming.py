@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from pjepa.core.files import read_json, write_json
 from pjepa.report.config import ReportConfig
-from pjepa.report.numbers.marks import marked_name, table_mark
-from pjepa.report.numbers.results import Results, read_results
-from pjepa.report.numbers.streaming import overview_markdown, score_text
-from pjepa.report.numbers.tables import headline_rows, metrics_json, report_json
-from pjepa.report.page.markdown import report_markdown
+from pjepa.report.markdown import overview_markdown, report_markdown, score_text
+from pjepa.report.results import Results, read_results
+from pjepa.report.tables import headline_rows, marked_name, metrics_json, report_json, table_mark
+from pjepa.storage.reading import read_json
+from pjepa.storage.writing import write_json
 from pjepa.tools import paths
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from tests.report.conftest import COMMON, write_attentive_cell
 
 NAMES = ("raw", "segment_mean", "pjepa")

@@ -8,27 +8,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pjepa.cells.config import CONTROLS, ENCODED, KNOWN
-from pjepa.core.files import write_json
 from pjepa.metrics.bootstrap import Interval
-from pjepa.probes.linear.primitives import primitive_targets
-from pjepa.report.config import ReportConfig
-from pjepa.report.numbers.headline import ABOUT, headline
-from pjepa.report.numbers.proof import DemoNumbers, demo_numbers, proof_claims
-from pjepa.report.numbers.results import Results, read_results
-from pjepa.report.numbers.tables import (
-    claim_line,
-    headline_rows,
-    interval_span,
-    metrics_json,
-    report_json,
+from pjepa.probes.linear.probe import primitive_targets
+from pjepa.report.config import CONTROLS, ENCODED, KNOWN, ReportConfig
+from pjepa.report.gains import DemoNumbers, demo_numbers, proof_claims
+from pjepa.report.markdown import (
+    ABOUT,
+    escaped,
+    headline,
+    headline_markdown,
+    markdown_table,
+    report_markdown,
 )
-from pjepa.report.page.markdown import escaped, headline_markdown, markdown_table, report_markdown
-from pjepa.streams.store import StreamReader, read_labels
+from pjepa.report.results import Results, read_results
+from pjepa.report.tables import claim_line, headline_rows, interval_span, metrics_json, report_json
+from pjepa.storage.writing import write_json
+from pjepa.streams.stream import StreamReader, read_labels
 from pjepa.tools import paths
 from pjepa.tools.summary import summary_table
-from pjepa.ui.errors import InputError
-from pjepa.ui.terminal import plain_table
+from pjepa.ui.console import InputError, plain_table
 from stages.report import run
 from tests.report.conftest import PRIMITIVE
 

@@ -3,12 +3,12 @@
 import numpy as np
 import torch
 
+from pjepa.core.runs import token_offsets
 from pjepa.core.tables import TAKES, Classes, write_classes, write_table
-from pjepa.encoder.config import EncoderConfig
-from pjepa.encoder.encoder import ProcedureEncoder
-from pjepa.streams.schema import StreamInfo
-from pjepa.streams.segments import token_offsets
-from pjepa.streams.store import StreamWriter, Take, read_labels, write_labels
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.streams.provenance import StreamInfo
+from pjepa.streams.stream import StreamWriter, Take, read_labels, write_labels
 from pjepa.tools.paths import CLASSES, LABELS, SNAPSHOTS, STREAM, TAKES_TABLE
 
 KINDS = 4

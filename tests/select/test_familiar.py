@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from pjepa.select.familiar import Familiar, Moments, fit_familiar, read_familiar, shrunk
-from pjepa.streams.schema import StreamInfo
-from pjepa.streams.store import StreamWriter, Take, read_stream
+from pjepa.streams.provenance import StreamInfo
+from pjepa.streams.stream import StreamWriter, Take, read_stream
 
 WIDTH, TAKES = 12, 30
 

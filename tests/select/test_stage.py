@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from pjepa.core.tables import TAKES, pretraining_takes, read_takes, write_table
-from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.metrics.segmentation import segmentation_scores
+from pjepa.model.encoder import ProcedureEncoder
 from pjepa.select.familiar import read_familiar
 from pjepa.select.selection import Judge, best_epoch, judged_takes, selection_score
-from pjepa.streams.store import read_labels, write_labels
+from pjepa.streams.stream import read_labels, write_labels
 from pjepa.tools.params import Params
 from pjepa.tools.paths import CLASSES, ENCODER, LABELS, SNAPSHOTS, TAKES_TABLE
 from pjepa.tools.presets import params_text

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pjepa.streams.pages import is_plain, plain_values
-from pjepa.streams.schema import feature_type
+from pjepa.streams.provenance import feature_type
 
 WIDTH = 5
 OURS = {

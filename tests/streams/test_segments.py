@@ -7,13 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pjepa.core.runs import runs
-from pjepa.encoder.segments.found import FoundConfig, FoundParameters, found_segments
-from pjepa.encoder.segments.offline import ruptures_segments
-from pjepa.encoder.segments.rule import SegmentRule, segment_threshold, take_segments
-from pjepa.metrics.runs import label_runs
-from pjepa.streams.segments import attention_segments
-from pjepa.ui.errors import InputError
+from pjepa.core.runs import attention_segments, runs
+from pjepa.metrics.segmentation import label_runs
+from pjepa.model.offline import ruptures_segments
+from pjepa.model.segments import (
+    FoundConfig,
+    FoundParameters,
+    SegmentRule,
+    found_segments,
+    segment_threshold,
+    take_segments,
+)
+from pjepa.ui.console import InputError
 
 IDS = st.lists(st.integers(-1, 3), max_size=40)
 FOUND = FoundParameters(FoundConfig(8, 20), 1.5, np.ones(4))

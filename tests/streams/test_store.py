@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pjepa.core.files import content_sha256
-from pjepa.streams.schema import Provenance, StreamInfo
-from pjepa.streams.segments import attention_segments, runs, token_offsets
-from pjepa.streams.store import StreamReader, StreamWriter, Take, read_labels, write_labels
+from pjepa.core.runs import attention_segments, runs, token_offsets
+from pjepa.storage.reading import content_sha256
+from pjepa.streams.provenance import Provenance, StreamInfo
+from pjepa.streams.stream import StreamReader, StreamWriter, Take, read_labels, write_labels
 from pjepa.tokens.materialise import token_labels
-from pjepa.ui.errors import InputError
-from tests.core.flip import flip
+from pjepa.ui.console import InputError
+from tests.storage.flip import flip
 
 INFO = StreamInfo(source="test", fps=4.0, width=3, provenance=Provenance(lookahead_s=2.0))
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pjepa.encoder.encoder import ProcedureEncoder
-from pjepa.encoder.release_table import RELEASED
-from pjepa.pretrain.predictor import Predictor
-from pjepa.takes.sources.archive_table import ARCHIVES
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.predictor import Predictor
+from pjepa.model.release import RELEASED
+from pjepa.takes.sources.archive import ARCHIVES
 
 WIDTH = 12
 STEPS = 4  # classes

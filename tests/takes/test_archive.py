@@ -10,13 +10,13 @@ import torch
 from safetensors.torch import load_file
 
 from pjepa.core.tables import VideoRow, read_takes
-from pjepa.streams.store import StreamReader, read_labels
+from pjepa.streams.stream import StreamReader, read_labels
+from pjepa.takes.archive_file import read_packed
 from pjepa.takes.config import ArchiveConfig, DataConfig
-from pjepa.takes.features.archive_file import read_packed
-from pjepa.takes.features.shipped import read_shipped
+from pjepa.takes.shipped import read_shipped
 from pjepa.takes.sources.archive import archive_source
 from pjepa.tools import paths
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from tests.pipeline.in_process import project, run_stages
 
 GOLDEN = Path(__file__).parents[1] / "golden/pjepa/fake_archives"

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from pjepa.takes.config import DataConfig
-from pjepa.takes.features.shipped import read_shipped, shipped_shape
+from pjepa.takes.shipped import read_shipped, shipped_shape
 from pjepa.takes.source import Source
 from pjepa.takes.sources.registry import open_source
-from pjepa.tokens.shipped import picked_rows
-from pjepa.ui.errors import InputError
+from pjepa.tokens.materialise import picked_rows
+from pjepa.ui.console import InputError
 from tests.takes.assembly import (
     ACTIONS,
     FRAMES,

@@ -5,12 +5,18 @@ import pandas as pd
 import pytest
 
 from pjepa.takes.config import DataConfig, DemoConfig
-from pjepa.takes.holdout import draw_holdout
-from pjepa.takes.sources.demo.ceilings import accuracy, ceilings, ordered_guesses
-from pjepa.takes.sources.demo.chain import build_chain
-from pjepa.takes.sources.demo.film import film
-from pjepa.takes.sources.demo.procedures import NAMES, PRIMITIVES, PROCEDURES, STEPS
-from pjepa.takes.sources.demo.source import demo_scripts, demo_splits
+from pjepa.takes.demo.source import demo_scripts, demo_splits, film
+from pjepa.takes.demo.world import (
+    NAMES,
+    PRIMITIVES,
+    PROCEDURES,
+    STEPS,
+    accuracy,
+    build_chain,
+    ceilings,
+    ordered_guesses,
+)
+from pjepa.takes.source import draw_holdout
 from pjepa.video.reader import open_video
 
 CONFIG = DataConfig(demo=DemoConfig(takes=60))

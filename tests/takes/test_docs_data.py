@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from pjepa.live.formats import Labelled, PredictedStep, write_config, write_format
 from pjepa.takes.config import DataConfig
-from pjepa.takes.sources.archive_table import ARCHIVES
+from pjepa.takes.sources.archive import ARCHIVES
 from pjepa.takes.sources.registry import open_source
 from pjepa.tools.cli import app
 from pjepa.tools.params import check_params

@@ -11,7 +11,7 @@ import pytest
 from pjepa.takes.config import DataConfig
 from pjepa.takes.source import Source
 from pjepa.takes.sources.registry import open_source
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from tests.takes.own_videos import write_video
 
 STEPS = [(0, 371, "Get eggs", "Cooking"), (1, 12, "Stir", "Cooking"), (2, 90, "Stir", "Tea")]

@@ -8,7 +8,7 @@ import pytest
 
 from pjepa.takes.annotations.elan import read_elan
 from pjepa.takes.annotations.rows import Annotations
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from tests.takes.elan_files import EAF
 
 

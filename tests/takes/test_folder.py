@@ -16,7 +16,7 @@ from pjepa.takes.annotations.rows import seconds
 from pjepa.takes.config import DataConfig
 from pjepa.takes.source import Source
 from pjepa.takes.sources.registry import open_source
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from tests.takes.own_videos import PLANS, write_own_videos, write_video
 from tests.video.corpus import FPS as FILM_FPS
 from tests.video.corpus import Film, write_film

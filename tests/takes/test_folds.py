@@ -11,7 +11,7 @@ from pjepa.takes.config import DataConfig
 from pjepa.takes.source import Source
 from pjepa.takes.sources.registry import open_source
 from pjepa.takes.sources.scan import scan
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from tests.takes.own_videos import write_video
 
 FPS, PEOPLE = 8, "abcdef"

@@ -10,9 +10,9 @@ from pjepa.takes.config import DataConfig
 from pjepa.takes.source import Source
 from pjepa.takes.sources.registry import open_source
 from pjepa.takes.sources.scan import scan
-from pjepa.tools.data.check import check_source
+from pjepa.tools.check import check_source
 from pjepa.tools.params import Params
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from tests.takes.archives import write_archive
 from tests.takes.own_videos import write_video
 

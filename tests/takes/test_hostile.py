@@ -17,9 +17,9 @@ import torch
 
 from pjepa.takes.config import DataConfig
 from pjepa.takes.source import Source, checked_source
-from pjepa.takes.sources.archive_table import ARCHIVES
+from pjepa.takes.sources.archive import ARCHIVES
 from pjepa.takes.sources.registry import open_source
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from tests.takes.archives import write_archive
 from tests.takes.assembly import SEQUENCES, VIEW, write_annotations, write_lmdb
 from tests.takes.bundles import write_bundle, write_egoprocel

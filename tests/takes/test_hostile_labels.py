@@ -11,11 +11,9 @@ import pytest
 from pjepa.core.text import sheet_cell, text_of_cell
 from pjepa.live.formats import Labelled, PredictedStep
 from pjepa.live.predict import write_segments
-from pjepa.takes.annotations.notes import Note
+from pjepa.takes.annotations.text_files import Note
 from pjepa.takes.source import Source
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import say
-from pjepa.ui.terminal import print_table
+from pjepa.ui.console import InputError, print_table, say
 from tests.takes.own_videos import write_video
 from tests.takes.test_hostile import MARK, source, write
 

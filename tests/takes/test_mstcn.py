@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from pjepa.takes.config import DataConfig
-from pjepa.takes.features.shipped import read_shipped, shipped_shape
+from pjepa.takes.shipped import read_shipped, shipped_shape
 from pjepa.takes.source import Source
 from pjepa.takes.sources.egoprocel import take_of_video
 from pjepa.takes.sources.registry import open_source
 from pjepa.takes.sources.scan import scan
-from pjepa.tokens.shipped import picked_rows
-from pjepa.ui.errors import InputError
+from pjepa.tokens.materialise import picked_rows
+from pjepa.ui.console import InputError
 from tests.takes.bundles import CLASSES, GTEA, frame_labels, write_bundle, write_egoprocel
 
 

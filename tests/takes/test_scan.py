@@ -16,7 +16,7 @@ from pjepa.tools.cli import app
 from pjepa.tools.params import Params
 from pjepa.tools.paths import source_list
 from pjepa.tools.presets import params_text
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from tests.takes.bundles import write_bundle
 
 CONFIG = DataConfig.model_validate({"source": "mstcn", "mstcn": {"dataset": "gtea"}})

@@ -10,19 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pjepa.core.tables import VideoRow
-from pjepa.core.time_grid import Sampling, token_times
+from pjepa.core.time import Sampling, token_times
 from pjepa.patches.store import PatchInfo, patch_writer, take_file_name
-from pjepa.pooler.models.facts import PoolerFacts
-from pjepa.pooler.models.mean import MeanPooler
+from pjepa.pooler.stored import MeanPooler, PoolerFacts
 from pjepa.tokens.config import TokensConfig
-from pjepa.tokens.materialise import (
-    materialised_takes,
-    segment_labels,
-    stream_info,
-    token_labels,
-)
+from pjepa.tokens.materialise import materialised_takes, segment_labels, stream_info, token_labels
 from pjepa.tokens.placement import Placement, grid_times, in_time_order, place, placed_takes
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from tests.patches.patch_infos import patch_info
 
 QUARTERS = st.integers(0, 60).map(lambda k: k / 8)

@@ -4,8 +4,7 @@ from typing import Any
 
 from pjepa.core.tables import Classes, VideoRow
 from pjepa.takes.source import Annotation, Source, take_row
-from pjepa.tools.data.check import check_source
-from pjepa.tools.data.finding import Finding
+from pjepa.tools.check import Finding, check_source
 from pjepa.tools.params import Params
 
 

@@ -17,10 +17,10 @@ from typer.testing import CliRunner, Result
 
 from pjepa.core.tables import Classes, VideoRow
 from pjepa.patches.config import PatchesConfig
-from pjepa.takes.annotations.notes import Note
+from pjepa.takes.annotations.text_files import Note
 from pjepa.takes.source import Annotation, take_row
+from pjepa.tools.check import Finding, check_source, damaged_videos
 from pjepa.tools.cli import app
-from pjepa.tools.data.check import Finding, check_source, damaged_videos
 from pjepa.tools.params import Params, check_params
 from tests.pipeline.in_process import project, run_stages
 from tests.takes.bundles import write_bundle

@@ -15,10 +15,9 @@ from typer.testing import CliRunner, Result
 from pjepa import __version__
 from pjepa.tools.cli import app
 from pjepa.tools.cli.app import ORDER
-from pjepa.tools.data.locked import changed_since_run
-from pjepa.tools.verify import metric_changes
-from pjepa.ui.errors import VERBOSE
-from pjepa.ui.progress import QUIET, say
+from pjepa.tools.stored import changed_since_run
+from pjepa.tools.summary import metric_changes
+from pjepa.ui.console import QUIET, VERBOSE, say
 
 ROOT = Path(__file__).parents[2]
 

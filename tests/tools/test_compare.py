@@ -11,19 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjepa.cells.stored import CellStatistics
-from pjepa.core.files import write_json
 from pjepa.metrics.bootstrap import FEWEST, difference_intervals, intervals
 from pjepa.metrics.segmentation import METRICS, TakeStatistics, scores, take_statistics
 from pjepa.report.config import ReportConfig
-from pjepa.report.numbers.results import Cell
-from pjepa.streams.schema import Provenance
+from pjepa.report.results import Cell, CellStatistics
+from pjepa.storage.writing import write_json
+from pjepa.streams.provenance import Provenance
 from pjepa.tools import paths
-from pjepa.tools.compare.compare import Comparison, comparison, pooled_cell, unpaired_reason
+from pjepa.tools.compare.compare import (
+    Comparison,
+    comparison,
+    params_table,
+    pooled_cell,
+    unpaired_reason,
+)
 from pjepa.tools.compare.experiments import Experiment
-from pjepa.tools.compare.settings import params_table
 from pjepa.tools.compare.tables import comparison_json, comparison_rows, print_comparison
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 CONFIG = ReportConfig(bootstrap=60)
 TAKES = {f"take-{index:02d}": f"group-{index // 2}" for index in range(16)}

@@ -11,7 +11,8 @@ import pytest
 from dvc.repo import Repo
 from typer.testing import CliRunner, Result
 
-from pjepa.core.files import read_json, write_json
+from pjepa.storage.reading import read_json
+from pjepa.storage.writing import write_json
 from pjepa.tools import paths
 from pjepa.tools.cli import app
 from pjepa.tools.compare.page import changed_params

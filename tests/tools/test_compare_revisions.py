@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from pjepa.core.files import write_json
-from pjepa.report.numbers.results import Cell
+from pjepa.report.results import Cell
+from pjepa.storage.writing import write_json
 from pjepa.tools import paths
 from pjepa.tools.cli import app
 from tests.tools.test_compare import FULL, TAKES, a_cell

@@ -10,19 +10,18 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from pjepa.core.runs import token_offsets
 from pjepa.core.tables import TAKES, Classes, write_classes, write_table
-from pjepa.streams.schema import StreamInfo
-from pjepa.streams.segments import token_offsets
-from pjepa.streams.store import StreamReader, StreamWriter, Take, write_labels
+from pjepa.streams.provenance import StreamInfo
+from pjepa.streams.stream import StreamReader, StreamWriter, Take, write_labels
 from pjepa.takes.config import DataConfig, EgoProceLConfig, MstcnConfig
-from pjepa.takes.features.shipped import read_shipped
+from pjepa.takes.shipped import read_shipped
 from pjepa.takes.sources.egoprocel import egoprocel_source
 from pjepa.takes.sources.mstcn import mstcn_source
 from pjepa.tools import paths
 from pjepa.tools.cli import app
-from pjepa.tools.export.layouts import write_export
-from pjepa.tools.export.takes import class_names, exported_takes, file_stem
-from pjepa.ui.errors import InputError
+from pjepa.tools.export import class_names, exported_takes, file_stem, write_export
+from pjepa.ui.console import InputError
 
 CLASSES = Classes(("background", "cut bread", "pour"), 0)
 SPLITS = dict(

@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-from pjepa.core.choices import ReaderName
+from pjepa.core.section import ReaderName
 from pjepa.core.tables import VideoRow
-from pjepa.core.time_grid import token_count
+from pjepa.core.time import token_count
 from pjepa.live.source import LiveSource, StepGrid
 from pjepa.patches.backbone import backbone_facts
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.encode import Job, decoded_batches, patch_info
 from pjepa.patches.identity import open_take
+from pjepa.tools.check import damaged_videos
 from pjepa.tools.cli import app
-from pjepa.tools.data.check import damaged_videos
-from pjepa.tools.data.contact_sheet import Tile, draw_contact_sheet
-from pjepa.ui.errors import InputError
+from pjepa.tools.look import Tile, draw_contact_sheet
+from pjepa.ui.console import InputError
 from tests.tools.test_check import small_source
 from tests.video.corpus import corpus, write_film
 

@@ -13,11 +13,11 @@ from pjepa.patches.backbone import backbone_facts
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.encode import Job, encoded_job
 from pjepa.patches.store import read_patches
-from pjepa.streams.store import read_stream
+from pjepa.streams.stream import read_stream
 from pjepa.tools.cli import app
-from pjepa.tools.cli.extract_options import as_options
+from pjepa.tools.cli.extract import _with_options as as_options
 from pjepa.tools.own_videos import own_videos
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from tests.patches.test_extract import inline
 from tests.pipeline.in_process import project, run_stages
 from tests.video.films import write_film
@@ -29,7 +29,7 @@ SETTINGS += ["--frames-per-window", "8"]
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The executors have tests of their own; here takes are encoded in this process."""
-    monkeypatch.setattr("pjepa.patches.executors.chosen.chosen_executor", lambda config: inline)
+    monkeypatch.setattr("pjepa.patches.local.chosen_executor", lambda config: inline)
 
 
 def run(*arguments: object) -> Result:

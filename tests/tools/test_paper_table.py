@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 from pjepa.core.machine import MachineConfig
 from pjepa.tools import paths
 from pjepa.tools.cli import app
-from pjepa.tools.compare.paper_numbers import COMBINED, PAPER
-from pjepa.tools.compare.paper_table import (
+from pjepa.tools.compare.paper import (
+    COMBINED,
+    PAPER,
     Compared,
     PaperTable,
     applied_preset,
@@ -21,7 +22,7 @@ from pjepa.tools.compare.paper_table import (
 )
 from pjepa.tools.params import Params
 from pjepa.tools.presets import params_text, preset_names, preset_values
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 PRESETS = Path(__file__).resolve().parents[2] / "presets"
 HERE = [name for name in {**PAPER, **COMBINED} if (PRESETS / f"{name}.yaml").exists()]

@@ -14,16 +14,16 @@ from typer.testing import CliRunner
 
 from pjepa.core.section import read_params
 from pjepa.tools.cli import app
-from pjepa.tools.migrate import migrated_text
 from pjepa.tools.params import Params, check_params
 from pjepa.tools.presets import (
+    migrated_text,
     params_text,
     preset_names,
     preset_text,
     preset_values,
     text_difference,
 )
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 ROOT = Path(__file__).parents[2]
 

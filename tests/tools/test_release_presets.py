@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pjepa.core.section import read_params
-from pjepa.encoder.release_table import RELEASED
-from pjepa.nn.schedule import learning_rate
+from pjepa.model.release import RELEASED
+from pjepa.nn.fit import learning_rate
 from pjepa.pretrain.setup import encoder_config
 from pjepa.tools.params import Params
 from pjepa.tools.presets import preset_names

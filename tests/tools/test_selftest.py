@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from pjepa.tools import selftest
 from pjepa.tools.cli import app
 from pjepa.tools.stage import check_machine
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 SMALL = ["selftest", "--width", "32", "--heads", "2", "--tokens", "90"]
 

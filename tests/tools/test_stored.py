@@ -11,15 +11,14 @@ import torch
 from dvc.repo import Repo
 from typer.testing import CliRunner
 
-from pjepa.nn.saver import Saver
-from pjepa.nn.state import save_state
 from pjepa.patches.store import patch_writer
-from pjepa.pretrain.takes.arrow_copy import arrow_copy
-from pjepa.streams.schema import StreamInfo
-from pjepa.streams.store import StreamReader, StreamWriter, Take
+from pjepa.pretrain.data import arrow_copy
+from pjepa.storage.saver import Saver, save_state
+from pjepa.streams.provenance import StreamInfo
+from pjepa.streams.stream import StreamReader, StreamWriter, Take
 from pjepa.tools.cli import app
-from tests.core.flip import flip
 from tests.patches.patch_infos import patch_info
+from tests.storage.flip import flip
 
 WORK = Path(".dvc/tmp/pjepa")
 STREAM = Path("data/tokens/stream.parquet")

@@ -8,21 +8,21 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from pjepa.core.runs import token_offsets
 from pjepa.core.tables import TAKES, Classes, write_classes, write_table
-from pjepa.encoder.attention.layout import Layout
-from pjepa.encoder.config import EncoderConfig
-from pjepa.encoder.encoder import ProcedureEncoder
 from pjepa.features.encoded import encoded
+from pjepa.model.attention import Layout
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.probes.base.cell import CellInputs, run_cell
 from pjepa.probes.base.config import ProbeCommonConfig
 from pjepa.probes.linear.config import CONFIG
-from pjepa.probes.shared.cell.cell import CellInputs, run_cell
-from pjepa.streams.schema import PoolerInfo, StreamInfo
-from pjepa.streams.segments import token_offsets
-from pjepa.streams.store import StreamReader, StreamWriter, Take, write_labels
+from pjepa.streams.provenance import PoolerInfo, StreamInfo
+from pjepa.streams.stream import StreamReader, StreamWriter, Take, write_labels
 from pjepa.tools import paths
 from pjepa.tools.cli import app
-from pjepa.tools.studies.context import budgeted, shuffled, shuffled_rows
-from pjepa.ui.errors import InputError
+from pjepa.tools.studies import budgeted, shuffled, shuffled_rows
+from pjepa.ui.console import InputError
 
 MODES = [
     {"attention": "clip_causal"},
@@ -54,7 +54,7 @@ def test_a_budget_of_all_blocks_is_the_whole_encoder(mode, monkeypatch):
     model, one = encoder(**mode), take()
     whole = encoded(model, one)
     np.testing.assert_allclose(budgeted(model, one, 99), whole, atol=2e-6)
-    monkeypatch.setattr("pjepa.tools.studies.context.TOGETHER", 7)  # several calls
+    monkeypatch.setattr("pjepa.tools.studies.TOGETHER", 7)  # several calls
     np.testing.assert_allclose(budgeted(model, one, 99), whole, atol=2e-6)
 
 

@@ -14,13 +14,13 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from pjepa.core.files import write_json
-from pjepa.encoder.config import EncoderConfig
-from pjepa.encoder.encoder import ProcedureEncoder
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.storage.writing import write_json
 from pjepa.tools import paths
 from pjepa.tools.cli import app
 from pjepa.tools.cli.targets import OWN, check_target
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 from tests.tools import test_export
 from tests.video.films import write_film
 

@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pjepa.core.choices import ReaderName
-from pjepa.ui.errors import InputError
-from pjepa.video.decord_reader import DecordReader
-from pjepa.video.pyav_reader import PyavReader
-from pjepa.video.reader import Reader, open_video
+from pjepa.core.section import ReaderName
+from pjepa.ui.console import InputError
+from pjepa.video.decord import DecordReader
+from pjepa.video.reader import PyavReader, Reader, open_video
 from tests.video.corpus import COUNT, FPS, Film, corpus, read_number, write_film
 
 READERS: tuple[ReaderName, ...] = ("pyav", "decord")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pjepa.core.time_grid import Sampling, cut_steps, token_count
+from pjepa.core.time import Sampling, cut_steps, token_count
 from pjepa.video.reader import Reader, open_video
 from pjepa.video.timeline import Clock
 from tests.video.corpus import COUNT, FPS, X264, Film, read_number, write_film

@@ -17,6 +17,7 @@ class AttentiveConfig(TrainedConfig):
     not look ahead.
     """
 
+    purpose: ClassVar[str] = "the streaming attentive probe."
     tuned: ClassVar[tuple[str, ...]] = ("epochs", "lr", "window", "chunk", "width")
 
     window: int = Field(400, ge=1)  # tokens seen, the chunk included

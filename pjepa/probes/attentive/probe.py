@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 from pjepa.core.runs import Span
-from pjepa.nn.mlp import Mlp
-from pjepa.probes.attentive.config import AttentiveConfig
-from pjepa.probes.base.sight import Sight
-from pjepa.probes.base.temporal import Task, TemporalProbe
+from pjepa.nn.layers import Mlp
+from pjepa.probes.attentive.config import CONFIG, AttentiveConfig
+from pjepa.probes.base.scoring import Sight
+from pjepa.probes.base.trained import Task, TemporalProbe, TrainedKind
 
 BATCH_WINDOWS = 32  # windows attended at once when nothing is trained: bounds the memory
 
@@ -131,3 +131,9 @@ class AttentiveProbe(TemporalProbe):
             past = window - self.config.chunk
             allowed = (place < past) | (own >= past)
         return (allowed & valid[:, None]) | (place == own)
+
+
+# How the registry builds, fits and loads this probe.
+
+TRAINED_KIND = TrainedKind("attentive", CONFIG, AttentiveProbe)
+KIND = TRAINED_KIND.probe_kind

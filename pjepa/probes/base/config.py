@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar, Literal
 
+import numpy as np
 from pydantic import Field, field_validator
 
 from pjepa.core.machine import Placed
 from pjepa.core.section import Section
+from pjepa.storage.reading import read_object
+from pjepa.storage.writing import atomic_folder, write_json
 
 SelectOn = Literal["holdout", "val", "test", "last"]
 ProtocolName = Literal["segments", "seconds"]
@@ -16,6 +21,9 @@ ProtocolName = Literal["segments", "seconds"]
 class ProbeCommonConfig(Placed):
     """Settings shared by all probes: takes to fit, choose and report on, and streaming."""
 
+    purpose: ClassVar[str] = (
+        "Supervised probes on frozen representations (paper Sec. 3.3, Supplement)."
+    )
     tuned: ClassVar[tuple[str, ...]] = (
         "seeds",
         "input_norm",
@@ -56,3 +64,24 @@ class TrainedConfig(Section):
     lr_min: float = Field(0.0, ge=0)  # cosine: where it ends
     clip_grad: float = Field(0.0, ge=0)  # 0: not clipped
     batch_takes: int = Field(1, ge=1)
+
+
+UNLABELLED = "no take has labels, so there is nothing to fit a probe on"
+
+
+def all_unlabelled(labels: Mapping[str, np.ndarray]) -> bool:
+    """Return whether no token of any take has a label."""
+    return not any((part >= 0).any() for part in labels.values())
+
+
+def write_skipped(out: Path, why: str) -> None:
+    """Write a cell's folder that records why there are no results."""
+    with atomic_folder(out) as folder:
+        write_json(folder / "metrics.json", {})
+        write_json(folder / "details.json", {"skipped": why})
+
+
+def skipped_reason(folder: Path) -> str | None:
+    """Return why a cell was skipped; None if it has results or is not there."""
+    details = folder / "details.json"
+    return read_object(details).get("skipped") if details.exists() else None

@@ -1,4 +1,4 @@
-"""Probes by name: `pjepa/probes/<name>/` holds a `config.py` and a `kind.py`, loaded on demand.
+"""Probes by name: `pjepa/probes/<name>/` holds a `config.py` and a `probe.py`, loaded on demand.
 
 A cell imports only the code of its own probe, so editing one probe leaves the cells of the others
 up to date.
@@ -10,17 +10,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pjepa.core.files import read_object
 from pjepa.core.section import Section
 from pjepa.probes import probe_names
-from pjepa.probes.base.data import CellData, Run
-from pjepa.probes.base.probe import Probe
-from pjepa.ui.errors import InputError
+from pjepa.probes.base.scoring import CellData, Probe, Run
+from pjepa.storage.reading import read_object
+from pjepa.ui.console import InputError
 
 
 @dataclass(frozen=True)
 class ProbeKind:
-    """What `kind.py` of a probe offers as `KIND`.
+    """What `probe.py` of a probe offers as `KIND`.
 
     `fits(cell, config, work)` yields every fit of a cell, resuming what an interrupted run left in
     `work`. `load(folder)` reads back what the fitted probe's `save` wrote. `readings(cell, config,
@@ -39,7 +38,7 @@ def probe_config(name: str) -> type[Section]:
 
 def probe_kind(name: str) -> ProbeKind:
     """Return how the probe is fitted and loaded."""
-    return _module(name, "kind").KIND
+    return _module(name, "probe").KIND
 
 
 def load_probe(folder: Path) -> Probe:

@@ -1,27 +1,261 @@
 """Trained probes: how a module is built, fitted on the takes of a cell, and loaded again."""
 
+import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from safetensors.torch import load_file
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
-from pjepa.core.files import read_object
-from pjepa.metrics.runs import label_runs
-from pjepa.nn.scale import channel_scale
+from pjepa.core.runs import Span
+from pjepa.metrics.segmentation import combined_score, label_runs, scores, take_statistics
+from pjepa.nn.fit import (
+    Adam,
+    AdamW,
+    Epochs,
+    Tick,
+    channel_scale,
+    cosine_rate,
+    learning_rate,
+    train_to_best,
+)
 from pjepa.probes.base.config import ProbeCommonConfig, TrainedConfig
-from pjepa.probes.base.data import CellData, Run, TakeSource
-from pjepa.probes.base.probe import probe_segments
 from pjepa.probes.base.registry import ProbeKind
-from pjepa.probes.base.roles import Labels
-from pjepa.probes.base.scoring import labelled_take, score_probe
-from pjepa.probes.base.temporal import Task, TemporalProbe, TrainedProbe
-from pjepa.probes.base.training import ProbeTake, ProbeTrainer, Tick
-from pjepa.streams.store import StreamReader
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import Meter, say
+from pjepa.probes.base.scoring import (
+    CellData,
+    Features,
+    Labels,
+    Run,
+    SegmentIds,
+    Sight,
+    TakeSource,
+    labelled_take,
+    probe_segments,
+    score_probe,
+)
+from pjepa.storage.reading import read_object
+from pjepa.storage.saver import Saver
+from pjepa.storage.writing import write_json
+from pjepa.streams.stream import StreamReader
+from pjepa.ui.console import InputError, Meter, say
+from pjepa.ui.transfer import sent
+
+# Trained probes: a module over one take, and the same module fitted and stored.
+
+
+class TemporalProbe(nn.Module):
+    """The base of every trained probe."""
+
+    sight = Sight("take")
+
+    def loss(self, outputs: Any, labels: Tensor) -> Tensor:
+        """Return the training loss of one take for labels [T]; -1 is unknown."""
+        raise NotImplementedError
+
+    def predict(self, features: Tensor, segments: Tensor) -> Tensor:
+        """Return class probabilities [T, C]."""
+        raise NotImplementedError
+
+    def predict_newest(
+        self, features: Tensor, segments: Tensor, spans: Sequence[Span]
+    ) -> Iterator[Tensor]:
+        """Yield the probabilities of tokens start..end, predicted from the prefix up to end."""
+        for start, end in spans:
+            yield self.predict(features[:end], segments[:end])[start:]
+
+
+@dataclass(frozen=True)
+class Task:
+    """The task that a module is built for."""
+
+    width: int
+    classes: int
+    background: int | None = None
+    most_segments: int = 1  # runs of equal label in the fitted take that has most
+
+
+@dataclass(frozen=True)
+class TrainedProbe:
+    """A fitted module with its input scaling; `details` says how it was fitted (JSON values)."""
+
+    kind: str
+    task: Task
+    settings: dict[str, Any]  # the probe's section, as the module was built
+    module: TemporalProbe
+    mean: Tensor  # [D]
+    std: Tensor  # [D]
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.module.eval()
+
+    @property
+    def sight(self) -> Sight:
+        return self.module.sight
+
+    @torch.no_grad()
+    def predict(self, features: Features, segments: SegmentIds | None = None) -> Features:
+        """Return the class probabilities [T, C] of features [T, D]."""
+        return _array(self.module.predict(*self._inputs(features, segments)))
+
+    @torch.no_grad()
+    def predict_newest(
+        self, features: Features, segments: SegmentIds, spans: Sequence[Span]
+    ) -> Iterator[Features]:
+        """Yield the probabilities of each span, predicted from the prefix that ends with it."""
+        for found in self.module.predict_newest(*self._inputs(features, segments), spans):
+            yield _array(found)
+
+    def save(self, folder: Path) -> None:
+        """Write `model.safetensors` and `config.json`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {f"module.{name}": value for name, value in self.module.state_dict().items()}
+        tensors = {**state, "mean": self.mean, "std": self.std}
+        stored = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        save_file(stored, folder / "model.safetensors")
+        config = {"kind": self.kind, **asdict(self.task), "settings": self.settings}
+        write_json(folder / "config.json", {**config, "fit": self.details})
+
+    def _inputs(self, features: Features, segments: SegmentIds | None) -> tuple[Tensor, Tensor]:
+        if segments is None and self.sight.to == "segment":
+            raise InputError(
+                f"{self.kind}: needs the segments of the take; give them, or train one that "
+                "counts blocks (probe.ltcausal.block)"
+            )
+        place = np.zeros(len(features), np.int64) if segments is None else segments
+        device = self.mean.device
+        x = torch.from_numpy(np.ascontiguousarray(features, np.float32)).to(device)
+        return (x - self.mean) / self.std, torch.from_numpy(np.asarray(place, np.int64)).to(device)
+
+
+def _array(found: Tensor) -> Features:
+    return found.float().cpu().numpy()
+
+
+# Training of a probe: epoch -> choice -> state, each short; resumed to the same bytes.
+
+ORDER, STEP = 0, 1  # what a random stream is for
+
+
+@dataclass(frozen=True)
+class ProbeTake:
+    """One take in memory at the stream's own precision."""
+
+    take_id: str
+    features: NDArray[Any]  # [T, D] float16 or float32
+    segments: NDArray[np.int64]  # [T] 0, 1, 2 ... along the take
+    labels: NDArray[np.int64]  # [T], -1 unknown
+
+    def tensors(self, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return scaled features, segments and labels on the device of `mean`."""
+        x = torch.from_numpy(self.features).to(mean.device).float()
+        place, labels = (torch.from_numpy(v).to(mean.device) for v in (self.segments, self.labels))
+        return (x - mean) / std, place, labels
+
+
+@dataclass
+class ProbeTrainer:
+    """One training: the module, what it is shown, and what the best epoch is chosen on."""
+
+    model: TemporalProbe
+    takes: Sequence[ProbeTake]
+    choose: Sequence[ProbeTake]  # empty: the last epoch is kept
+    mean: Tensor
+    std: Tensor
+    config: TrainedConfig
+    background: int | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        kind = {"adamw": AdamW, "adam": Adam}[self.config.optimizer]
+        self.optimizer: torch.optim.Optimizer = kind(
+            self.model.parameters(),
+            lr=self.config.lr,
+            weight_decay=self.config.weight_decay,
+            fused=True,  # a probe has many small tensors: one call for all of them
+        )
+
+    def run(self, path: Path | None, tick: Tick) -> Epochs:
+        """Return the finished state after loading the best epoch into the module."""
+        return train_to_best(self, Epochs(), path, tick)
+
+    def finished(self, state: Epochs) -> bool:
+        """Return whether all epochs are done."""
+        return state.epoch >= self.config.epochs
+
+    def epoch(self, state: Epochs, saver: Saver) -> None:
+        """Pass once over all takes, then keep the module if it does best so far."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = epoch_rate(self.config, state.epoch)
+        order = np.random.default_rng([self.seed, ORDER, state.epoch]).permutation(len(self.takes))
+        size, losses = self.config.batch_takes, []
+        self.model.train()
+        for first in range(0, len(order), size):
+            batch = [self.takes[place] for place in order[first : first + size]]
+            losses.append(self.step(batch, state.epoch))
+        self.model.eval()
+        score = self.score() if self.choose else None
+        entry = {"loss": float(np.mean(losses))}
+        state.close(self.model, score, entry if score is None else {**entry, "score": score})
+
+    def step(self, batch: Sequence[ProbeTake], epoch: int) -> float:
+        """Take one optimiser step on the mean loss of a few takes; return that loss."""
+        self.optimizer.zero_grad(set_to_none=True)
+        total = 0.0
+        for take in batch:
+            torch.manual_seed(take_seed(self.seed, epoch, take.take_id))
+            features, segments, labels = take.tensors(self.mean, self.std)
+            loss = self.model.loss(self.model(features, segments), labels) / len(batch)
+            if not torch.isfinite(loss):
+                raise InputError(
+                    f"take {take.take_id}: the probe's loss is not finite in epoch {epoch + 1}; "
+                    "lower its lr, or set probe.common.input_norm=standardize"
+                )
+            loss.backward()
+            total += float(loss.detach())
+        if self.config.clip_grad:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_grad)
+        self.optimizer.step()
+        return total
+
+    @torch.no_grad()
+    def score(self) -> float:
+        """Return the combined score on the takes that choices are made on."""
+        found = []
+        for take in self.choose:
+            features, segments, _ = take.tensors(self.mean, self.std)
+            guess = self.model.predict(features, segments).argmax(1).cpu().numpy()
+            found.append(take_statistics(take.labels, guess, self.background))
+        return combined_score({name: float(value) for name, value in scores(found).items()})
+
+    def note(self, state: Epochs) -> str:
+        """Return what the progress line shows beside the epoch."""
+        text = f"loss {state.history[-1]['loss']:.3f}"
+        if self.choose:
+            text += f", best {state.best_score:.1f} at epoch {state.best_epoch}"
+        return text
+
+
+def epoch_rate(config: TrainedConfig, epoch: int) -> float:
+    """Return the learning rate of an epoch, counted from 0."""
+    if config.schedule == "step":
+        return learning_rate(config.lr, epoch, 0, config.milestones, config.gamma, 0)
+    length = max(config.epochs - config.constant_epochs, 1)
+    done = max(epoch - config.constant_epochs, 0)
+    return cosine_rate(config.lr, config.lr_min, done, length)
+
+
+def take_seed(seed: int, epoch: int, take_id: str) -> int:
+    """Return the seed of everything random while one take is shown in one epoch."""
+    key = [seed, STEP, epoch, zlib.crc32(take_id.encode())]
+    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
 
 TRAINED = "trained"
 Takes = Sequence[ProbeTake]
@@ -161,3 +395,53 @@ def _say_run(cell: CellData, run: Run) -> None:
         f"acc {run.result.metrics()['acc']:.1f} on {cell.roles.split} "
         f"(epoch {details['epoch']} of {details['epochs']}, by {cell.common.select_on})"
     )
+
+
+# Growing prefixes of a take, many at once on a GPU.
+
+TOGETHER = 1 << 16  # tokens, padding included, that a GPU gets at once
+
+
+class WholeTakeProbe(TemporalProbe):
+    """A probe whose predictions depend on the whole take, so that every prefix is a run of its own.
+
+    One prefix alone leaves a GPU idle. A CPU gains nothing.
+    """
+
+    def predict_together(self, takes: Sequence[Tensor]) -> Tensor:
+        """Return the probabilities [B, T, C] of takes [T_i, D], each as if it were alone."""
+        raise NotImplementedError
+
+    def one_by_one(self, features: Tensor) -> bool:
+        """Return whether prefixes have to be, or should be, predicted one after the other."""
+        return features.device.type == "cpu"
+
+    def predict_newest(
+        self, features: Tensor, segments: Tensor, spans: Sequence[Span]
+    ) -> Iterator[Tensor]:
+        """Yield the probabilities of each span from its prefix."""
+        if self.one_by_one(features):
+            yield from super().predict_newest(features, segments, spans)
+            return
+        for part in together(spans):
+            found = self.predict_together([features[:end] for _, end in part])
+            yield from (row[start:end] for row, (start, end) in zip(found, part, strict=True))
+
+
+def together(spans: Sequence[Span]) -> Iterator[list[Span]]:
+    """Yield neighbouring spans whose prefixes, padded to the longest, are few enough tokens."""
+    part: list[Span] = []
+    for span in spans:
+        if part and (len(part) + 1) * span[1] > TOGETHER:
+            yield part
+            part = []
+        part.append(span)
+    if part:
+        yield part
+
+
+def padded(takes: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return takes [T_i, D] as [B, T, D], padded on the right, and bool [B, T]: no padding."""
+    lengths = torch.tensor([len(take) for take in takes])
+    valid = torch.arange(int(lengths.max())) < lengths[:, None]
+    return pad_sequence(list(takes), batch_first=True), sent(valid, takes[0].device)

@@ -1,1 +1,0 @@
-"""FACT: a frame branch and action tokens that correct each other (Lu and Elhamifar, CVPR 2024)."""

@@ -16,6 +16,7 @@ class FactConfig(TrainedConfig):
     FACT's own name of a setting is given in brackets where ours differs.
     """
 
+    purpose: ClassVar[str] = "FACT and its training."
     tuned: ClassVar[tuple[str, ...]] = ("epochs", "lr", "blocks", "tokens", "hidden")
 
     # Architecture

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pjepa.probes.base.sight import Sight
-from pjepa.probes.base.temporal import Task, TemporalProbe
-from pjepa.probes.foreground.config import ForegroundConfig
-from pjepa.ui.errors import InputError
+from pjepa.probes.base.scoring import Sight
+from pjepa.probes.base.trained import Task, TemporalProbe, TrainedKind
+from pjepa.probes.foreground.config import CONFIG, ForegroundConfig
+from pjepa.ui.console import InputError
 
 
 class Logits(NamedTuple):
@@ -64,3 +64,9 @@ class ForegroundProbe(TemporalProbe):
         rest = torch.where(is_active, torch.zeros_like(idle), idle)[:, None]
         before, after = (share * step).tensor_split([self.background], dim=1)
         return torch.cat([before, rest, after], dim=1)
+
+
+# How the registry builds, fits and loads this probe.
+
+TRAINED_KIND = TrainedKind("foreground", CONFIG, ForegroundProbe)
+KIND = TRAINED_KIND.probe_kind

@@ -22,6 +22,7 @@ class PaperFitConfig(Section):
 class LinearConfig(Section):
     """Logistic regression to convergence; `l2` is tried from strong to weak on held-out groups."""
 
+    purpose: ClassVar[str] = "logistic regression on single tokens."
     tuned: ClassVar[tuple[str, ...]] = ("max_iterations",)
 
     l2: tuple[float, ...] = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)

@@ -4,27 +4,44 @@
 groups. `paper` repeats the supplement's recipe, which stops far from the optimum on small data.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pjepa.core.files import read_object, write_json
 from pjepa.core.runs import Span
-from pjepa.nn.optimizers import AdamW
-from pjepa.nn.scale import channel_scale
-from pjepa.probes.base.scoring import LabelledTake
-from pjepa.probes.base.sight import Sight
+from pjepa.nn.fit import AdamW, channel_scale
+from pjepa.probes.base.config import ProbeCommonConfig
+from pjepa.probes.base.registry import ProbeKind
+from pjepa.probes.base.scoring import (
+    CellData,
+    FitResult,
+    LabelledTake,
+    Labels,
+    Run,
+    Sight,
+    TakeSource,
+    TakeTokens,
+    Targets,
+    score_probe,
+    take_roles,
+)
 from pjepa.probes.linear.config import LinearConfig, PaperFitConfig
 from pjepa.probes.linear.logistic import LogisticModel, logistic_path
-from pjepa.ui.errors import InputError
+from pjepa.storage.reading import read_object
+from pjepa.storage.writing import write_json
+from pjepa.streams.stream import StreamReader
+from pjepa.ui.console import InputError, say
 
 LOG_SCALES = (-5.0, 5.0)  # logarithms of the factors of logits that are tried
 
@@ -220,3 +237,131 @@ def _shuffled(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     for index in torch.randperm(len(batches), generator=random).tolist():
         yield batches[index]
+
+
+# The linear probe fitted under its roles, on any representation and any target.
+
+FITS = ("converged", "paper")
+SMALL = 2**28  # bytes of takes of which every fit may hold a copy
+
+
+@dataclass(frozen=True)
+class PlainTokens:
+    """Features of takes whose segments do not matter."""
+
+    features: Callable[[str], NDArray[np.float32]]
+
+    def segments(self, take: str) -> NDArray[np.int64]:
+        return np.zeros(len(self.features(take)), np.int64)
+
+
+def fit_and_score(
+    tokens: TakeTokens,
+    targets: Targets,
+    config: LinearConfig,
+    common: ProbeCommonConfig,
+    fits: Sequence[str] = FITS,
+) -> dict[str, FitResult]:
+    """Return one result per fit; the paper's fit uses the first of `common.seeds`."""
+    torch.set_num_threads(common.threads)
+    probes = fitted_probes(tokens, targets, config, common, fits)
+    return {name: score_probe(probe, tokens, targets) for name, probe in probes.items()}
+
+
+def fitted_probes(
+    tokens: TakeTokens,
+    targets: Targets,
+    config: LinearConfig,
+    common: ProbeCommonConfig,
+    fits: Sequence[str],
+) -> dict[str, LinearProbe]:
+    """Return the probe of every fit; where a second core is free, two are made at once."""
+    takes = [targets.example(take, tokens.features(take)) for take in targets.roles.fit]
+    held = [targets.example(take, tokens.features(take)) for take in targets.roles.holdout]
+
+    def fitted(name: str) -> LinearProbe:
+        if name == "converged":
+            return fit_converged(takes, held, targets.classes, config, common.device)
+        return fit_paper(takes, targets.classes, config.paper, common.seeds[0], common.device)
+
+    with ThreadPoolExecutor(fits_at_once(takes, common)) as pool:
+        return dict(zip(fits, pool.map(fitted, fits), strict=True))
+
+
+def fits_at_once(takes: Sequence[LabelledTake], common: ProbeCommonConfig) -> int:
+    """Return 2 where a core is free and a second copy of the takes is small, else 1."""
+    small = sum(take.features.nbytes for take in takes) <= SMALL
+    return 2 if small and common.has_spare_core() else 1
+
+
+def probe_accuracy(
+    features: Callable[[str], NDArray[np.float32]],
+    labels: Labels,
+    takes: pd.DataFrame,
+    common: ProbeCommonConfig,
+    config: LinearConfig,
+) -> float:
+    """Return how well a converged probe reads any per-token target, in percent of known tokens."""
+    classes = 1 + max(int(target.max(initial=0)) for target in labels.values())
+    targets = Targets(labels, take_roles(takes, labels), classes, None)
+    found = fit_and_score(PlainTokens(features), targets, config, common, fits=("converged",))
+    return found["converged"].metrics()["acc_bg"]
+
+
+def linear_runs(cell: CellData, config: LinearConfig, work: Path | None) -> Iterator[Run]:
+    """Yield the optimum once per variant, and the paper's fit once per variant and seed."""
+    for variant, reader in enumerate(cell.readers):
+        for place, seed in enumerate(cell.common.seeds):
+            common = cell.common.model_copy(update={"seeds": (seed,)})
+            fits = FITS if place == 0 else ("paper",)
+            found = fit_and_score(TakeSource(reader), cell.targets, config, common, fits)
+            for fit, result in found.items():
+                yield Run(fit, variant, None if fit == "converged" else seed, result)
+            if place == 0:
+                _say_linear(cell, variant, found)
+
+
+def _say_linear(cell: CellData, variant: int, found: dict[str, FitResult]) -> None:
+    acc = {fit: f"{result.metrics()['acc']:.1f}" for fit, result in found.items()}
+    where = f"{variant + 1}/{len(cell.readers)} on {cell.roles.split}"
+    say(
+        f"{cell.name} {where}: acc {acc['converged']} to convergence, {acc['paper']} by the "
+        "paper's recipe (AdamW, fixed epochs)"
+    )
+
+
+# The demo's true primitives, read by a linear probe: do tokens show what can be seen at all?.
+
+READERS = ("raw", "pjepa")  # the representations the proof asks
+
+
+def primitive_readings(cell: CellData, config: LinearConfig, truth: Path) -> Mapping[str, float]:
+    """Return how many percent of tokens (idle included) show their true primitive."""
+    if cell.representation not in READERS:
+        return {}
+    reader = cell.readers[0]
+    targets = primitive_targets(reader, truth)
+    found = probe_accuracy(
+        lambda take: reader.read(take).features, targets, cell.takes, cell.common, config
+    )
+    return {"primitive": found}
+
+
+def primitive_targets(reader: StreamReader, truth: Path) -> Labels:
+    """Return the primitive shown at every token (the last truth up to its time), -1 if none."""
+    frame = pq.read_table(truth).to_pandas()
+    parts = {str(take): part for take, part in frame.groupby("take_id", sort=False)}
+    targets = {}
+    for take in reader.takes:
+        if take not in parts:
+            raise InputError(f"{truth}: no take {take!r}; run `dvc repro takes`")
+        times = parts[take]["time_s"].to_numpy(np.float64)
+        index = np.searchsorted(times, reader.read(take).times + 1e-6, side="right") - 1
+        known = parts[take]["primitive"].to_numpy(np.int32)[np.maximum(index, 0)]
+        targets[take] = np.where(index >= 0, known, -1).astype(np.int32)
+    return targets
+
+
+# How the registry fits and loads this probe.
+
+KIND = ProbeKind(linear_runs, LinearProbe.load, primitive_readings)

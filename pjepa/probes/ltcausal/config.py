@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pjepa.probes.shared.long_term.config import LTContextConfig
+from pjepa.probes.ltcontext.config import LTContextConfig
 
 
 class LTCausalConfig(LTContextConfig):
@@ -19,6 +19,7 @@ class LTCausalConfig(LTContextConfig):
     whole take.
     """
 
+    purpose: ClassVar[str] = "LT-Causal and its training."
     tuned: ClassVar[tuple[str, ...]] = (*LTContextConfig.tuned, "kind")
 
     stages: int = Field(3, ge=1)

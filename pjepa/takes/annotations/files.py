@@ -1,4 +1,4 @@
-"""Annotation files of own videos: CSV, JSON, ELAN .eaf, WebVTT and Label Studio exports."""
+"""Label files of every format that is read, found by their endings."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from pjepa.takes.annotations.elan import read_elan
-from pjepa.takes.annotations.frame_labels import (
+from pjepa.takes.annotations.label_studio import CONFIG, is_label_studio, read_label_studio
+from pjepa.takes.annotations.rows import (
     BUNDLES,
     MAPPING,
+    Annotations,
     is_frame_labels,
+    json_list,
+    read_csv,
     read_frame_labels,
+    read_json_rows,
+    read_vtt,
 )
-from pjepa.takes.annotations.label_studio import CONFIG, is_label_studio, read_label_studio
-from pjepa.takes.annotations.rows import Annotations, json_list, read_csv, read_json_rows
-from pjepa.takes.annotations.webvtt import read_vtt
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 SUFFIXES = (".csv", ".tsv", ".json", ".eaf", ".vtt")
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from pjepa.takes.annotations.notes import Note
 from pjepa.takes.annotations.rows import Annotations, Marked
-from pjepa.takes.annotations.text_files import xml_root
-from pjepa.ui.errors import InputError
+from pjepa.takes.annotations.text_files import Note, xml_root
+from pjepa.ui.console import InputError
 from pjepa.video.files import VIDEO_SUFFIXES
 
 CONFIG = ".xml"  # a labelling configuration beside the export

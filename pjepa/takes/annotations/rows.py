@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
 from pjepa.core.text import text_of_cell
-from pjepa.takes.annotations.notes import Note
-from pjepa.takes.annotations.text_files import csv_table, file_text, json_value
-from pjepa.ui.errors import InputError
+from pjepa.takes.annotations.text_files import Note, csv_table, file_text, json_value
+from pjepa.ui.console import InputError
 
 SPAN = ("video", "start", "end", "label")
 FRAMES = (
@@ -143,3 +144,78 @@ def seconds(text: str, where: str) -> float:
         return float(DECIMAL_COMMA.sub(r"\1.\2", text))
     except ValueError:
         raise InputError(f"{where}: expected seconds or h:mm:ss, found {text!r}") from None
+
+
+# One class name per frame and line, as MS-TCN and its kin have them: `groundTruth/<video>.txt`.
+
+FOLDER = "groundTruth"  # other .txt files are no labels
+MAPPING = "mapping.txt"  # beside that folder: the classes in their order
+BUNDLES = ".bundle"  # split files
+
+
+def is_frame_labels(path: Path) -> bool:
+    return path.suffix.lower() == ".txt" and path.parent.name.lower() == FOLDER.lower()
+
+
+def read_frame_labels(path: Path, found: Annotations) -> None:
+    """Add the runs of equal lines; the last line may lack its newline."""
+    text = file_text(path).rstrip()
+    if not text:
+        raise InputError(f"{path}: no label; expected one class name per line")
+    frame = 0
+    for label, run in groupby(line.strip() for line in text.split("\n")):
+        count = sum(1 for _ in run)
+        where = f"{path}, line {frame + 1}"
+        if not label:
+            raise InputError(f"{where}: an empty line; expected one class name per frame")
+        found.rows.append(
+            Marked(where, path.stem, frame, frame + count, label, frames=True, every=True)
+        )
+        frame += count
+
+
+# WebVTT subtitles as annotations: one cue is one step of the video named like the file.
+
+TIMES = re.compile(r"^(\S+)[ \t]+-->[ \t]+(\S+)")
+TAG = re.compile(r"<[^>]*>")  # voices and styles around a cue's text
+
+
+def read_vtt(path: Path, found: Annotations) -> None:
+    """Add every cue; cues without text are counted."""
+    text = file_text(path)
+    if not text.startswith("WEBVTT"):
+        raise InputError(f"{path}, line 1: expected WEBVTT, found {text[:20]!r}")
+    lost, before = 0, len(found.rows)
+    for number, times, rows in _cues(text.split("\n")):
+        where = f"{path}, line {number}"
+        label = html.unescape(TAG.sub("", " ".join(rows))).strip()
+        if not label:
+            lost += 1
+            continue
+        start, end = (seconds(value, where) for value in times)
+        found.rows.append(Marked(where, path.stem, start, end, label))
+    if lost:
+        found.notes.append(Note("cues without text not used", (f"{path.name} ({lost})",)))
+    if len(found.rows) == before:
+        found.rows.append(Marked(str(path), path.stem))
+
+
+def _cues(lines: list[str]) -> Iterator[tuple[int, tuple[str, ...], list[str]]]:
+    """Yield (line number, times, text) of every cue.
+
+    A cue ends at a blank line, or where the next one starts: some files have no blank lines. Then
+    its last line may be the number of the next cue.
+    """
+    starts = [n for n, line in enumerate(lines) if TIMES.match(line.strip())]
+    numbered = bool(starts) and starts[0] > 0 and lines[starts[0] - 1].strip().isdecimal()
+    for start, following in zip_longest(starts, starts[1:]):
+        match = TIMES.match(lines[start].strip())
+        assert match is not None
+        blank = (n for n in range(start + 1, len(lines)) if not lines[n].strip())
+        end = next(blank, len(lines))
+        if following is not None and following < end:
+            end = following - (numbered and lines[following - 1].strip().isdecimal())
+        yield start + 1, match.groups(), lines[start + 1 : end]
+
+
+# Annotation files of own videos: CSV, JSON, ELAN .eaf, WebVTT and Label Studio exports.

@@ -13,14 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pjepa.core.roots import inside
 from pjepa.core.tables import Classes, VideoRow
-from pjepa.takes.annotations.notes import Note
-from pjepa.takes.annotations.text_files import csv_table, json_value
+from pjepa.storage.roots import inside
+from pjepa.takes.annotations.text_files import Note, csv_table, json_value
 from pjepa.takes.config import DataConfig, EgoExo4DConfig
-from pjepa.takes.folders import below
-from pjepa.takes.source import Annotation, Source, lasting, late_notes, left_out, take_row
-from pjepa.ui.errors import InputError
+from pjepa.takes.source import Annotation, Source, below, lasting, late_notes, left_out, take_row
+from pjepa.ui.console import InputError
 from pjepa.video.files import measured_videos
 
 BENCHMARK = "annotations/keystep_benchmark"

@@ -12,20 +12,19 @@ from pathlib import Path
 
 import numpy as np
 
-from pjepa.core.roots import inside
 from pjepa.core.tables import Classes, FeatureInfo
-from pjepa.takes.annotations.notes import Note
-from pjepa.takes.annotations.text_files import file_text
+from pjepa.storage.roots import inside
+from pjepa.takes.annotations.text_files import Note, file_text
 from pjepa.takes.config import DataConfig, EgoProceLConfig
 from pjepa.takes.source import Source, take_row
-from pjepa.takes.sources.framewise import (
+from pjepa.takes.sources.mstcn import (
     FolderLayout,
     framewise_source,
     read_frame_labels,
     read_mapping,
     read_split,
 )
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 EXTRACTOR_FPS = 10.0
 WINDOW = 64  # frames an I3D feature has seen, centred on its own: 32 at stride 2

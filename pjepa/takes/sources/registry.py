@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from pjepa.takes.config import DataConfig
-from pjepa.takes.groups import groups_file, regrouped
-from pjepa.takes.source import Source
-from pjepa.ui.errors import InputError
+from pjepa.takes.source import Source, groups_file, regrouped
+from pjepa.ui.console import InputError
 
 
 def open_source(config: DataConfig, root: Path) -> Source:
@@ -23,7 +22,7 @@ def open_source(config: DataConfig, root: Path) -> Source:
 def _source(config: DataConfig, root: Path) -> Source:
     match config.source:
         case "demo":
-            from pjepa.takes.sources.demo.source import demo_source
+            from pjepa.takes.demo.source import demo_source
 
             return demo_source(config)
         case "egoexo4d":

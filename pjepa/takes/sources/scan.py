@@ -13,17 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_args
 
-from pjepa.core.files import read_object, write_json
-from pjepa.core.remembered import remembered_hashes
-from pjepa.core.resume import work_root
-from pjepa.core.roots import inside
+from pjepa.storage.reading import read_object
+from pjepa.storage.roots import inside
+from pjepa.storage.sealed import remembered_hashes
+from pjepa.storage.work import work_root
+from pjepa.storage.writing import write_json
 from pjepa.takes.annotations.files import matters
 from pjepa.takes.config import DataConfig, SourceName
-from pjepa.takes.folders import set_folder
-from pjepa.takes.groups import groups_file
-from pjepa.takes.sources.archive_table import archive_files
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import track
+from pjepa.takes.source import groups_file, set_folder
+from pjepa.takes.sources.archive import archive_files
+from pjepa.ui.console import InputError, track
 from pjepa.video.files import VIDEO_SUFFIXES
 
 SAMPLE = 65_536  # bytes read at the start, the middle and the end of a large file

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 import pjepa
-from pjepa.ui.errors import VERBOSE, InputError, show_traceback
-from pjepa.ui.progress import QUIET
+from pjepa.core.section import SegmentChoice
+from pjepa.ui.console import QUIET, VERBOSE, InputError, show_traceback
 
 # The panels of `pjepa --help`, by what a person wants.
 FEATURES = "Features and labels for video"
@@ -98,12 +99,12 @@ def _options(
 
 def warn_of_stale_results() -> None:
     """Say on stderr when parameters, or data that DVC cannot see, have changed since the run."""
-    from pjepa.core.roots import data_root
     from pjepa.core.section import read_section
+    from pjepa.storage.roots import data_root
     from pjepa.takes.config import DataConfig
     from pjepa.takes.sources.scan import stale_list
-    from pjepa.tools.data.locked import changed_since_run
     from pjepa.tools.paths import source_list
+    from pjepa.tools.stored import changed_since_run
 
     try:
         changed = changed_since_run()
@@ -135,3 +136,23 @@ def one_line_errors() -> Iterator[None]:
         where = "" if error.filename is None else f"{error.filename}: "
         typer.echo(f"error: {where}{error.strerror or error}", err=True)
         raise typer.Exit(1) from None
+
+
+SegmentsOption = Annotated[
+    SegmentChoice,
+    typer.Option(
+        help="Where segments end: as in training, where features change, or at a fixed length."
+    ),
+]
+
+
+SegmentTokensOption = Annotated[
+    int | None,
+    typer.Option("--segment-tokens", min=1, help="Tokens per segment (found: on average)."),
+]
+
+
+TrainingOption = Annotated[
+    Path,
+    typer.Option(help="Token stream of the training data; sets the threshold of found segments."),
+]

@@ -11,10 +11,10 @@ import typer
 from pjepa.tools import paths
 from pjepa.tools.cli.app import SHARE, app, one_line_errors, warn_of_stale_results
 from pjepa.tools.cli.targets import check_publication
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 if TYPE_CHECKING:
-    from pjepa.encoder.encoder import ProcedureEncoder
+    from pjepa.model.encoder import ProcedureEncoder
 
 LAYOUT_HELP = "mstcn (MS-TCN, ASFormer, LTContext on Breakfast), fact, ltcontext or npy."
 
@@ -35,9 +35,8 @@ def export(
 ) -> None:
     """Write features, labels, splits and classes as folders that other tools read."""
     from pjepa.core.tables import read_classes, read_takes
-    from pjepa.streams.store import StreamReader, read_labels
-    from pjepa.tools.export.layouts import write_export
-    from pjepa.tools.export.takes import exported_takes
+    from pjepa.streams.stream import StreamReader, read_labels
+    from pjepa.tools.export import exported_takes, write_export
 
     warn_of_stale_results()
     with one_line_errors():
@@ -89,7 +88,7 @@ def publish(
     ] = "other",
 ) -> None:
     """Upload models/pjepa to the Hugging Face hub, with a model card made from this project."""
-    from pjepa.encoder.encoder import ProcedureEncoder
+    from pjepa.model.encoder import ProcedureEncoder
 
     warn_of_stale_results()
     with one_line_errors():
@@ -110,10 +109,10 @@ def publish(
 
 def project_card(encoder: ProcedureEncoder, licence: str = "other") -> str:
     """Return the card with this project's stream, takes, selection and metrics."""
-    from pjepa.core.files import read_object
     from pjepa.core.tables import pretraining_takes, read_takes
-    from pjepa.hub.card import CardFacts, model_card
-    from pjepa.streams.store import StreamReader
+    from pjepa.model.card import CardFacts, model_card
+    from pjepa.storage.reading import read_object
+    from pjepa.streams.stream import StreamReader
 
     made = paths.representation_streams(paths.representation("pjepa"))
     counts: Counter[str] = Counter()

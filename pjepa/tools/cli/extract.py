@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from pydantic import ValidationError
 
-from pjepa.core.choices import FeatureFormat, Resampler
 from pjepa.core.machine import resolved_device
-from pjepa.core.section import read_section
-from pjepa.patches.config import PatchesConfig
-from pjepa.tools import paths
-from pjepa.tools.cli.app import DEVICE, FEATURES, app, one_line_errors
-from pjepa.tools.cli.extract_options import (
-    BACKBONE,
-    BackboneOption,
-    CropOption,
-    FpsOption,
-    FramesOption,
-    GridOption,
-    Inputs,
-    ModelOption,
-    ModeOption,
-    Pool,
-    PoolOption,
-    StrideOption,
-    checked,
-    is_given,
-    named_config,
-    refuse_idle_options,
-    spoken_as_options,
+from pjepa.core.section import (
+    FeatureFormat,
+    ReaderName,
+    Resampler,
+    WindowMode,
+    one_line,
+    read_section,
 )
-from pjepa.tools.cli.live import SegmentsOption, SegmentTokensOption, TrainingOption
-from pjepa.tools.cli.reading import ReaderChoice
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import say
+from pjepa.patches.config import PatchesConfig, tubelet_of
+from pjepa.tools import paths
+from pjepa.tools.cli.app import (
+    DEVICE,
+    FEATURES,
+    SegmentsOption,
+    SegmentTokensOption,
+    TrainingOption,
+    app,
+    one_line_errors,
+)
+from pjepa.ui.console import InputError, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +41,261 @@ if TYPE_CHECKING:
 
     from pjepa.live.models import Wanted
     from pjepa.patches.backbone import BackboneFacts
+    from pjepa.patches.config import PatchesConfig
     from pjepa.tools.own_videos import Output
+
+# The options that `pjepa extract` and `pjepa plan` share, and which of them go together.
+
+Pool = Literal["mean", "none"]
+Inputs = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="VIDEO|FOLDER", help="Default: the takes of this project."),
+]
+BackboneOption = Annotated[
+    str,
+    typer.Option(help="vjepa2_1_vit_SIZE_384 (base, large, giant, gigantic), timm:NAME, hf:NAME."),
+]
+BACKBONE = "vjepa2_1_vit_large_384"
+ModelOption = Annotated[
+    Path | None,
+    typer.Option(help="Use the models of a run: a folder with pooler/ and pjepa/."),
+]
+FpsOption = Annotated[float, typer.Option(min=0.001, help="Tokens per second.")]
+PoolOption = Annotated[
+    Pool, typer.Option(help="mean: average over patches; none: keep their grid.")
+]
+GridOption = Annotated[
+    int, typer.Option(min=0, help="With --pool none: side of the grid; 0 keeps every patch.")
+]
+FramesOption = Annotated[int, typer.Option(min=1, help="Frames encoded together.")]
+ModeOption = Annotated[
+    WindowMode,
+    typer.Option(help="block: windows side by side; trailing: windows end with their tokens."),
+]
+StrideOption = Annotated[int, typer.Option(min=1, help="Tokens kept from each trailing window.")]
+CropOption = Annotated[
+    int, typer.Option(min=0, help="Input size in pixels; 0: the backbone's own.")
+]
+
+# What the models of a run settle, and what is of use with them alone.
+FIXED_BY_MODEL = (
+    "backbone", "fps", "pool", "grid", "frames_per_window", "window_mode", "window_stride", "crop",
+    "resampler", "precision",
+)  # fmt: skip
+OF_MODEL = ("representation", "segments", "segment_tokens", "training")
+PARAMETER = re.compile(r"\bpatches\.(\w+)(=)?")
+OF_PROJECT = ("inputs", "shard")  # all that counts without a video
+SIZES = ("backbone", "frames_per_window", "crop", "window_stride")  # named alike in `patches`
+
+
+def named_config(chosen: dict[str, Any], **more: Any) -> PatchesConfig:
+    """Return the settings for named videos, from the options given or their defaults."""
+    options = {name: chosen[name] for name in SIZES}
+    options |= {"fps": tubelet_of(chosen["backbone"]) * chosen["fps"], "window_scope": "take"}
+    options |= {"grid": 1 if chosen["pool"] == "mean" else chosen["grid"]}
+    return checked({**options, "window_mode": chosen["window_mode"], **more})
+
+
+def checked(options: dict[str, Any]) -> PatchesConfig:
+    """Return the settings; an impossible value is an error of one line."""
+    try:
+        return PatchesConfig.model_validate(options)
+    except ValidationError as error:
+        fault = one_line(error, PatchesConfig, "patches").removeprefix(f"{paths.PARAMS}: ")
+        raise InputError(fault) from None
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Return whether an option is on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"  # click's, or typer's copy of it
+
+
+def refuse_idle_options(context: typer.Context) -> None:
+    """Raise for the first option that would have no effect."""
+    for name, why in _idle(context):
+        if is_given(context, name):
+            raise InputError(f"{context.info_name}: --{name.replace('_', '-')} {why}")
+
+
+@contextmanager
+def errors_name_options(context: typer.Context) -> Iterator[None]:
+    """Make errors name --grid, not `patches.grid`: named videos have no params.yaml."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(_with_options(str(error), set(context.params))) from None
+
+
+def _with_options(text: str, options: Collection[str]) -> str:
+    """Return the text with options in place of their parameters."""
+
+    def option(found: re.Match[str]) -> str:
+        if found[1] not in options:
+            return found[0]
+        return f"--{found[1].replace('_', '-')}{' ' if found[2] else ''}"
+
+    return PARAMETER.sub(option, text)
+
+
+def _idle(context: typer.Context) -> Iterator[tuple[str, str]]:
+    """Yield options without effect beside the others, and why."""
+    chosen = context.params
+    if not chosen["inputs"]:
+        why = "is for videos that are named; takes of the project follow params.yaml"
+        yield from ((name, why) for name in chosen if name not in OF_PROJECT)
+        return
+    model = chosen["model"]
+    if model is None:
+        yield from ((name, "needs --model") for name in OF_MODEL)
+    else:
+        yield from ((name, f"is fixed by {model}; leave it out") for name in FIXED_BY_MODEL)
+    if chosen["pool"] == "mean":
+        yield "grid", "needs --pool none"
+    if chosen["window_mode"] == "block":
+        yield "window_stride", "needs --window-mode trailing"
+
+
+# `pjepa plan`: what features for videos will cost.
+
+
+@app.command(rich_help_panel=FEATURES)
+def plan(
+    context: typer.Context,
+    inputs: Inputs = None,
+    backbone: BackboneOption = BACKBONE,
+    model: ModelOption = None,
+    fps: FpsOption = 4.0,
+    pool: PoolOption = "mean",
+    grid: GridOption = 0,
+    frames_per_window: FramesOption = 64,
+    window_mode: ModeOption = "block",
+    window_stride: StrideOption = 1,
+    crop: CropOption = 0,
+    per_hour: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="BACKBONE",
+            help="Instead, print GB per hour of video, and hours of video per GPU hour.",
+        ),
+    ] = None,
+) -> None:
+    """Estimate tokens, disk space and GPU hours. Exit code 1 if the disk is too small.
+
+    With videos: the cost of `pjepa extract` with the same options. Without:
+    the cost of the stage `patches` as params.yaml sets it. Also says whether
+    decoding on this machine (`machine.workers` threads) or a GPU is the limit.
+    `--per-hour released` shows the released V-JEPA 2.1 variants side by side.
+    """
+    if per_hour:
+        with one_line_errors():
+            typer.echo(hourly_table(per_hour, fps, crop))
+        return
+    from pjepa.patches.cost import check_disk, extraction_plan, free_bytes
+    from pjepa.storage.work import work_root
+    from pjepa.ui.console import print_table
+
+    with one_line_errors():
+        refuse_idle_options(context)
+        config = planned_config(context, model)
+        found = extraction_plan(planned_takes(inputs or []), config)
+        what = "`pjepa extract`" if inputs else "stage `patches`"
+        title = f"{what}: {config.backbone}, {config.fps:g} frames/s, {config.window_mode} windows"
+        decoding = decoding_hours(inputs or [], found.hours, config)
+        print_table(title, ["", ""], found.rows(free_bytes(work_root()), decoding))
+        check_disk(found.stored, work_root())
+
+
+def planned_config(context: typer.Context, model: Path | None) -> PatchesConfig:
+    """Return the settings of `extract` for named videos; without any, those of params.yaml."""
+    if not context.params["inputs"]:
+        return read_section(PatchesConfig, "patches")
+    if model is None:
+        with errors_name_options(context):
+            return named_config(context.params)
+    from pjepa.live.models import Wanted, live_windows
+    from pjepa.pooler.stored import load_pooler
+
+    trained = load_pooler(model / "pooler", "cpu").facts
+    return live_windows(trained.patches, trained.window, Wanted(model, as_trained=True))[0]
+
+
+def hourly_table(backbones: list[str], tokens_fps: float, crop: int) -> str:
+    """Return what an hour of video costs with each backbone, as a Markdown table."""
+    from pjepa.patches.cost import hourly_costs
+    from pjepa.patches.vjepa21 import VARIANTS
+    from pjepa.report.tables import markdown_table
+
+    released = [name for name, variant in VARIANTS.items() if variant.file]
+    rows = []
+    for name in released if backbones == ["released"] else backbones:
+        given = {"backbone": name, "fps": tokens_fps * tubelet_of(name), "crop": crop}
+        config = read_section(PatchesConfig, "patches", {"patches": given})
+        rows.append((name, hourly_costs(config, grids=(0, 4, 1))))
+    lines = [[name, *(_three_digits(value) for value in found.values())] for name, found in rows]
+    return markdown_table(["backbone", *rows[0][1]], lines)
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def decoding_hours(inputs: list[Path], hours: float, config: PatchesConfig) -> float | None:
+    """Return hours to read so many hours of video with `machine.workers` threads of this machine.
+
+    Measured on one video; None if there is none here that can be read.
+    """
+    from pjepa.core.tables import read_videos
+    from pjepa.patches.cost import decoding_share
+    from pjepa.tools.own_videos import own_videos
+
+    videos = own_videos(inputs) if inputs else read_videos(paths.VIDEOS_TABLE)
+    for video in videos:
+        with suppress(InputError, OSError):
+            return hours * decoding_share(video.path, config) / config.workers
+    return None
+
+
+def planned_takes(inputs: list[Path]) -> list[tuple[float, Any]]:
+    """Return seconds and segments of every take, of the given videos or of the project."""
+    from pjepa.core.tables import read_boundaries, read_videos
+    from pjepa.tools.own_videos import own_videos
+    from pjepa.video.index import expected_seconds
+
+    if inputs:
+        known = []
+        for video in own_videos(inputs):
+            try:
+                seconds = expected_seconds(video.path)
+            except InputError as error:
+                say(f"plan: left out: {error}")
+                continue
+            known.append((seconds, None))
+        if not known:
+            raise InputError("plan: no video can be read, see above")
+        return known
+    boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
+    return [(r.duration_s, boundaries.get(r.take_id)) for r in read_videos(paths.VIDEOS_TABLE)]
+
+
+# The option `--reader`, the same for every command that reads video.
+
+READER_HELP = "Video decoder; auto is PyAV."
+ReaderChoice = Annotated[ReaderName, typer.Option("--reader", help=READER_HELP)]
+ProjectReader = Annotated[
+    ReaderName | None, typer.Option("--reader", help=f"{READER_HELP} Default: patches.reader.")
+]
+
+
+def reading_config(reader: ReaderName | None) -> PatchesConfig:
+    """Return how this project reads videos, with the reader asked for."""
+    from pjepa.patches.config import PatchesConfig
+    from pjepa.takes.config import DataConfig
+
+    config = read_section(PatchesConfig, "patches")
+    chosen = config.reader if reader is None else reader
+    gap = read_section(DataConfig, "data").max_gap_s
+    return config.model_copy(update={"reader": chosen, "max_gap_s": gap})
 
 
 Dtype = Literal["float16", "float32"]
@@ -115,7 +365,7 @@ def extract(
         if not inputs:
             extract_takes(part)
             return
-    with one_line_errors(), spoken_as_options(context):
+    with one_line_errors(), errors_name_options(context):
         machine: dict[str, Any] = {
             "reader": reader,
             "on_error": on_error,
@@ -155,7 +405,7 @@ class Target:
 
 def refuse_missing_weights(config: PatchesConfig) -> None:
     """Say how to get the weights, and what can be tried without."""
-    from pjepa.tools.trying import as_options, missing_weights
+    from pjepa.tools.starter import as_options, missing_weights
 
     if missing := missing_weights(config):
         raise InputError(f"{missing}; or try it untrained, in minutes on a CPU: {as_options()}")
@@ -197,10 +447,15 @@ def trained(
 
     import torch
 
-    from pjepa.core.files import fingerprint
-    from pjepa.live.features import features_info, model_facts, patch_features
-    from pjepa.live.models import check_weights, load_feature_models
+    from pjepa.live.models import (
+        check_weights,
+        features_info,
+        load_feature_models,
+        model_facts,
+        patch_features,
+    )
     from pjepa.patches.backbone import backbone_facts
+    from pjepa.storage.reading import fingerprint
     from pjepa.tools.own_videos import Output
 
     torch.set_num_threads(machine["threads"])
@@ -228,7 +483,7 @@ def extract_videos(
     output: Output,
 ) -> None:
     """Extract features of named videos; exit code 1 if one fails and may not be skipped."""
-    from pjepa.patches.executors.chosen import chosen_executor
+    from pjepa.patches.local import chosen_executor
     from pjepa.tools.own_videos import extract_own, own_videos
 
     videos = own_videos(inputs)[part[0] :: part[1]]
@@ -242,11 +497,11 @@ def extract_videos(
 
 def extract_takes(part: tuple[int, int]) -> None:
     """Fill the project's store with a part of its takes; `dvc repro patches` then only links."""
-    from pjepa.core.resume import work_root
     from pjepa.core.tables import read_boundaries, read_videos
-    from pjepa.patches.executors.chosen import chosen_executor
     from pjepa.patches.extract import extract as extract_missing
     from pjepa.patches.identity import as_measured
+    from pjepa.patches.local import chosen_executor
+    from pjepa.storage.work import work_root
 
     config = as_measured(read_section(PatchesConfig, "patches"), paths.VIDEOS_TABLE)
     rows = read_videos(paths.VIDEOS_TABLE)[part[0] :: part[1]]

@@ -10,16 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pjepa.core.choices import SegmentChoice
 from pjepa.core.machine import resolved_device
-from pjepa.live.pipe import PIPE, STDOUT, Pipe
-from pjepa.live.targets import check_file, check_new_folder
+from pjepa.live.source import PIPE, STDOUT, Pipe
+from pjepa.storage.writing import check_file, check_new_folder
 from pjepa.tools import paths
-from pjepa.tools.cli.app import DEVICE, FEATURES, app, one_line_errors
-from pjepa.tools.cli.reading import ReaderChoice
+from pjepa.tools.cli.app import (
+    DEVICE,
+    FEATURES,
+    SegmentsOption,
+    SegmentTokensOption,
+    TrainingOption,
+    app,
+    one_line_errors,
+)
+from pjepa.tools.cli.extract import ReaderChoice
 from pjepa.tools.cli.targets import check_target
-from pjepa.ui.errors import InputError
-from pjepa.ui.progress import say
+from pjepa.ui.console import InputError, say
 
 if TYPE_CHECKING:
     from pjepa.live.predict import PredictOutcome
@@ -48,20 +54,6 @@ ProbeFolder = Annotated[
         help="A fitted probe: a folder of results/probe. Default: attentive-pjepa, else "
         "linear-pjepa.",
     ),
-]
-SegmentsOption = Annotated[
-    SegmentChoice,
-    typer.Option(
-        help="Where segments end: as in training, where features change, or at a fixed length."
-    ),
-]
-SegmentTokensOption = Annotated[
-    int | None,
-    typer.Option("--segment-tokens", min=1, help="Tokens per segment (found: on average)."),
-]
-TrainingOption = Annotated[
-    Path,
-    typer.Option(help="Token stream of the training data; sets the threshold of found segments."),
 ]
 Device = Annotated[str, typer.Option(help=DEVICE, callback=resolved_device)]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the models; default: all.")]
@@ -128,9 +120,9 @@ def stream(
         if state is not None:
             check_target(state / "state.json", "state", *given)
         pipe = _opened(source)  # before the imports, for which a camera does not wait
-        from pjepa.core.files import write_json
         from pjepa.live.models import Wanted, load_models
         from pjepa.live.session import Options, Session
+        from pjepa.storage.writing import write_json
 
         _set_threads(threads)
         models = load_models(
@@ -180,7 +172,7 @@ def predict(
     Each video is written when it is done; run the same command again to resume.
     """
     with one_line_errors():
-        from pjepa.live.offline.folder import is_ours
+        from pjepa.live.predict import is_ours
         from pjepa.tools.own_videos import own_videos
 
         chosen = {video.name: video.path for video in own_videos(videos)}
@@ -190,8 +182,8 @@ def predict(
             check_new_folder(out)
         say(LOADING)
         from pjepa.live.models import Wanted, load_models
-        from pjepa.live.offline.steps import Cleaning
         from pjepa.live.predict import predict_videos
+        from pjepa.live.steps import Cleaning
 
         _set_threads(threads)
         models = load_models(

@@ -10,7 +10,7 @@ import typer
 import pjepa
 from pjepa.core.machine import resolved_device
 from pjepa.tools.cli.app import DEVICE, MACHINE, app, one_line_errors
-from pjepa.ui.progress import say
+from pjepa.ui.console import say
 
 
 @app.command(rich_help_panel=MACHINE)
@@ -73,7 +73,7 @@ def doctor(
 
 def _verify() -> None:
     """Print one line per damaged file; exit code 1 if there is one."""
-    from pjepa.tools.data.stored import damage, threads
+    from pjepa.tools.stored import damage, threads
 
     with one_line_errors():
         lines = list(damage(threads()))

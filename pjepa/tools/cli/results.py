@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from pjepa.core.files import read_object, write_json
 from pjepa.core.tables import SHIPPED
+from pjepa.storage.reading import read_object
+from pjepa.storage.writing import write_json
 from pjepa.tools import paths
 from pjepa.tools.cli.app import LOOK, app, one_line_errors, warn_of_stale_results
 from pjepa.tools.cli.targets import check_target
-from pjepa.tools.verify import AMPLIFIED, committed_metrics, metric_changes
-from pjepa.ui.errors import InputError
-from pjepa.ui.terminal import print_table
+from pjepa.tools.summary import AMPLIFIED, committed_metrics, metric_changes
+from pjepa.ui.console import InputError, print_table
 
 NEXT = (
     ("pjepa extract VIDEO --model models", "features of your own video by this encoder"),
@@ -99,7 +99,7 @@ def compare(
     ] = None,
 ) -> None:
     """Compare experiments with paired intervals; seeds and folds are averaged."""
-    from pjepa.report.page.frames import pictures_store
+    from pjepa.report.frames import pictures_store
     from pjepa.tools.compare.compare import comparison
     from pjepa.tools.compare.experiments import read_experiment
     from pjepa.tools.compare.page import write_comparison_page
@@ -130,13 +130,7 @@ def table(
     as_latex: Annotated[bool, typer.Option("--latex", help="Print the table as LaTeX.")] = False,
 ) -> None:
     """Print our metrics beside the paper's for this preset, and what is not comparable."""
-    from pjepa.tools.compare.paper_table import (
-        applied_preset,
-        caveats,
-        latex,
-        paper_table,
-        text_rows,
-    )
+    from pjepa.tools.compare.paper import applied_preset, caveats, latex, paper_table, text_rows
     from pjepa.tools.params import check_params
     from pjepa.tools.presets import preset_names
 
@@ -181,7 +175,7 @@ def study(
     """Score the fitted probes again with less context, shuffled segments or other data."""
     from dataclasses import asdict
 
-    from pjepa.tools.studies.study import studied_project
+    from pjepa.tools.studies import studied_project
 
     warn_of_stale_results()
     with one_line_errors():

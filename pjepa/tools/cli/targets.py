@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 TargetKind = Literal[
     "steps", "summary", "state", "check", "comparison", "page", "sheet", "port", "study"

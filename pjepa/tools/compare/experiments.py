@@ -9,19 +9,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pjepa.cells.config import CellsConfig
-from pjepa.core.files import read_json
 from pjepa.core.section import read_params, read_section
 from pjepa.core.tables import Classes, VideoRow, read_classes, read_videos
-from pjepa.curve.file import JSON, ProbeCurve, read_curve
-from pjepa.report.config import ReportConfig
-from pjepa.report.figures.figures import CURVES, Curve, read_curves
-from pjepa.report.numbers.analyses import medians_from
-from pjepa.report.numbers.maps import Maps, maps_from
-from pjepa.report.numbers.predictions import Predictions, read_predictions
-from pjepa.report.numbers.results import Cell, read_cell
+from pjepa.report.analyses import Maps, maps_from, medians_from
+from pjepa.report.config import CellsConfig, ReportConfig
+from pjepa.report.figures import CURVES, Curve, read_curves
+from pjepa.report.results import Cell, Predictions, read_cell, read_predictions
+from pjepa.select.curve import JSON, ProbeCurve, read_curve
+from pjepa.storage.reading import read_json
 from pjepa.tools import paths
-from pjepa.ui.errors import InputError
+from pjepa.ui.console import InputError
 
 WORKSPACE = "workspace"  # as DVC calls the files on disk
 Key = tuple[str, str]  # probe, representation

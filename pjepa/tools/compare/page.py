@@ -7,23 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pjepa.core.files import atomic_file
 from pjepa.metrics.bootstrap import Interval
-from pjepa.report.figures.timelines import Track
-from pjepa.report.numbers.analyses import medians_from
-from pjepa.report.numbers.confusable import class_confusion
-from pjepa.report.numbers.gains import class_gains, f1_by_length, take_gains
-from pjepa.report.numbers.maps import Maps, same_segments
-from pjepa.report.numbers.marks import LEGEND, marked_name, with_mark
-from pjepa.report.numbers.tables import by_privilege, metric_names, signed
-from pjepa.report.numbers.text import escaped, markdown_table
-from pjepa.report.page.analyses_markdown import lengths_markdown, trajectory_markdown
-from pjepa.report.page.frames import take_sheets
-from pjepa.report.page.markdown import given_markdown
-from pjepa.report.page.page import Folded, Page, Part, page_html
-from pjepa.report.page.parts import Draft, map_parts, timeline_parts, training_parts
-from pjepa.report.page.provenance import params_text
-from pjepa.report.page.widgets import (
+from pjepa.report.analyses import Maps, class_confusion, medians_from, same_segments
+from pjepa.report.content import Draft, map_parts, timeline_parts, training_parts
+from pjepa.report.figures import Track
+from pjepa.report.frames import take_sheets
+from pjepa.report.gains import class_gains, f1_by_length, take_gains
+from pjepa.report.markdown import given_markdown, lengths_markdown, trajectory_markdown
+from pjepa.report.page import Folded, Page, Part, page_html
+from pjepa.report.provenance import params_text
+from pjepa.report.tables import (
+    LEGEND,
+    by_privilege,
+    escaped,
+    markdown_table,
+    marked_name,
+    metric_names,
+    signed,
+    with_mark,
+)
+from pjepa.report.widgets import (
     class_data,
     class_gain_data,
     confusion_data,
@@ -31,9 +34,9 @@ from pjepa.report.page.widgets import (
     progress_data,
     take_gain_data,
 )
-from pjepa.tools.compare.compare import Comparison
+from pjepa.storage.writing import atomic_file
+from pjepa.tools.compare.compare import Comparison, changed_params
 from pjepa.tools.compare.experiments import Findings, read_findings
-from pjepa.tools.compare.settings import changed_params
 
 PREFERRED = ("pjepa", "pjepa_segment")  # what is compared take by take, where it is there
 METRICS = ("acc", "edit", "f1_50")

@@ -7,19 +7,19 @@ from dataclasses import asdict
 from typing import Any
 
 from pjepa.metrics.bootstrap import FEWEST, Interval
-from pjepa.report.numbers.marks import LEGEND, marked_name, with_mark
-from pjepa.report.numbers.results import Cell
-from pjepa.report.numbers.tables import (
+from pjepa.report.results import Cell
+from pjepa.report.tables import (
     DIGITS,
+    LEGEND,
     by_privilege,
     few_groups,
     interval_span,
+    marked_name,
     metric_names,
+    with_mark,
 )
-from pjepa.tools.compare.compare import Arm, Comparison
-from pjepa.tools.compare.settings import params_table
-from pjepa.ui.errors import InputError
-from pjepa.ui.terminal import print_table
+from pjepa.tools.compare.compare import Arm, Comparison, params_table
+from pjepa.ui.console import InputError, print_table
 
 SURE = "*"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pjepa.core.roots import DATA_ROOT
-from pjepa.hub import download
-from pjepa.hub.places import CACHE
+from pjepa.storage import download
+from pjepa.storage.hub import CACHE
+from pjepa.storage.roots import DATA_ROOT
 
 
 @dataclass

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from pjepa.hub.download import Remote, downloaded
-from pjepa.ui.errors import InputError
+from pjepa.storage.download import Remote, downloaded
+from pjepa.ui.console import InputError
 from tests.tools.fetch.conftest import Site
 
 CONTENT = random.Random(0).randbytes(3 * (1 << 20) + 12345)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from pjepa.encoder.release_table import RELEASED, release_file
+from pjepa.model.release import RELEASED, release_file
 from pjepa.patches.vjepa21 import VARIANTS
+from pjepa.tools.catalogue import CATALOGUE, FEATURES
 from pjepa.tools.cli import app
-from pjepa.tools.fetch.catalogue import CATALOGUE, FEATURES
-from pjepa.tools.fetch.obtain import local_files, obtained
-from pjepa.ui.errors import InputError
+from pjepa.tools.fetch import local_files, obtained
+from pjepa.ui.console import InputError
 from tests.tools.fetch.conftest import Site
 
 BASE, ENCODER = "vjepa2_1_vit_base_384", "assembly101_tsm_clip"

@@ -1,0 +1,329 @@
+"""The outlook of a run on new video: next step, progress and surprise, for every final token.
+
+Surprise needs the heads that pretraining stored beside the encoder (`pjepa.neighbours`), the other
+two what `pjepa questions` fitted. A part that a run does not have stays empty. Progress knows the
+clock, which starts with the video.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file, save_file
+
+from pjepa.core.text import sheet_cell
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.forecast import Forecaster, ForecastStream, Told, can_forecast
+from pjepa.model.neighbours import HEADS, NeighbourHeads
+from pjepa.model.stream import EncoderStream
+from pjepa.probes.base.scoring import LabelledTake
+from pjepa.probes.linear.config import LinearConfig
+from pjepa.probes.linear.probe import LinearProbe, fit_converged
+from pjepa.storage.reading import content_sha256, read_object
+from pjepa.storage.saver import State, numbers
+from pjepa.storage.writing import atomic_file
+
+# The answers: a linear probe for the next step, a ridge regression for progress.
+
+RIDGES = tuple(10.0**power for power in range(-2, 6))
+UNKNOWN = -1
+MODEL = "model.safetensors"
+
+
+def fit_next(
+    features: Mapping[str, np.ndarray],
+    targets: Mapping[str, np.ndarray],
+    fit: Sequence[str],
+    holdout: Sequence[str],
+    classes: int,
+    config: LinearConfig,
+) -> LinearProbe:
+    """Return the converged linear probe from features to the next step."""
+    parts = [[LabelledTake(features[t], targets[t]) for t in takes] for takes in (fit, holdout)]
+    return fit_converged(parts[0], parts[1], classes, config)
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """Relative time = w (x - mean) / std + b, cut to 0..1."""
+
+    weight: np.ndarray  # [D]
+    bias: np.ndarray  # []
+    mean: np.ndarray  # [D]
+    std: np.ndarray  # [D]
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        """Return relative time [N] of features [N, D]."""
+        return np.clip(((features - self.mean) / self.std) @ self.weight + self.bias, 0.0, 1.0)
+
+    def save(self, folder: Path) -> None:
+        """Write `model.safetensors`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        parts = {name: np.ascontiguousarray(value) for name, value in vars(self).items()}
+        save_file(parts, folder / MODEL)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Return the regression that `save` wrote."""
+        return cls(**load_file(folder / MODEL))
+
+
+def fit_progress(
+    features: Mapping[str, np.ndarray],
+    targets: Mapping[str, np.ndarray],
+    fit: Sequence[str],
+    holdout: Sequence[str],
+) -> Ridge:
+    """Return the ridge regression whose strength errs least on held-out takes."""
+    x = np.concatenate([features[take] for take in fit]).astype(np.float64)
+    y = np.concatenate([targets[take] for take in fit])
+    mean, std, bias = x.mean(axis=0), x.std(axis=0) + 1e-6, np.asarray(y.mean())
+    x = (x - mean) / std
+    square, right = x.T @ x, x.T @ (y - bias)
+    found = []
+    for strength in RIDGES:
+        weight = np.linalg.solve(square + strength * np.eye(len(square)), right)
+        found.append(Ridge(weight, bias, mean, std))
+    return min(found, key=lambda ridge: _error(ridge, features, targets, holdout or fit))
+
+
+def _error(
+    ridge: Ridge,
+    features: Mapping[str, np.ndarray],
+    targets: Mapping[str, np.ndarray],
+    takes: Sequence[str],
+) -> float:
+    rows = [np.abs(ridge.predict(features[take]) - targets[take]) for take in takes]
+    return float(np.concatenate(rows).mean())
+
+
+ABOUT, NEXT, PROGRESS = "about.json", "next", "progress"  # what `pjepa questions` writes
+COLUMNS = 4  # next label, its probability, progress, surprise; NaN: not known
+
+
+class Foreseen(NamedTuple):
+    """The outlook at one token, or of one step."""
+
+    next: float  # label; NaN in any field: not known
+    score: float
+    progress: float
+    surprise: float
+
+    def row(self, names: Sequence[str]) -> dict[str, object]:
+        """Return what is known, as JSON values."""
+        found: dict[str, object] = {}
+        if not np.isnan(self.score):
+            found = {"next": names[int(self.next)], "next_score": round(self.score, 4)}
+            found["progress"] = round(self.progress, 4)
+        if not np.isnan(self.surprise):
+            found["surprise"] = round(self.surprise, 4)
+        return found
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The parts of the outlook that a run has: surprise, next step and progress."""
+
+    forecaster: Forecaster | None
+    next: LinearProbe | None
+    progress: Ridge | None
+    folders: tuple[Path, ...]  # of the parts
+
+    @classmethod
+    def load(cls, encoder: ProcedureEncoder, model: Path, questions: Path) -> Outlook | None:
+        """Return the parts of the encoder in `model` that are there; None if there is none.
+
+        Answers that were fitted to another encoder are none.
+        """
+        forecaster, folders = None, []
+        if can_forecast(model):
+            device = str(encoder.mean.device)
+            forecaster = Forecaster(encoder, NeighbourHeads.load(model, device))
+            folders.append(model / HEADS)
+        if not fits(model, questions):
+            return None if forecaster is None else cls(forecaster, None, None, tuple(folders))
+        step, progress = LinearProbe.load(questions / NEXT), Ridge.load(questions / PROGRESS)
+        return cls(forecaster, step, progress, (*folders, questions / NEXT, questions / PROGRESS))
+
+    def answers(self, features: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+        """Return next label, its probability and progress [n, 3] of tokens ending at `seconds`."""
+        rows = np.full((len(features), COLUMNS - 1), np.nan)
+        if self.next is None or self.progress is None or not len(features):
+            return rows
+        probability = self.next.predict(features)
+        rows[:, 0], rows[:, 1] = probability.argmax(1), probability.max(1)
+        clocked = np.concatenate([clock_features(seconds), features], axis=1)
+        rows[:, 2] = self.progress.predict(clocked)
+        return rows
+
+    def whole(
+        self, tokens: np.ndarray, features: np.ndarray, lengths: Sequence[int], step_s: float
+    ) -> np.ndarray:
+        """Return the rows [T, COLUMNS] of a whole take with segments of these lengths."""
+        rows = self.answers(features, (1 + np.arange(len(features))) * step_s)
+        surprise = np.full(len(lengths), np.nan)
+        if self.forecaster is not None:
+            surprise = self.forecaster.tell(tokens, lengths).surprise.cpu().numpy()
+        return np.concatenate([rows, np.repeat(surprise, lengths)[:, None]], axis=1)
+
+
+def of_step(rows: np.ndarray) -> Foreseen:
+    """Return the outlook of a step from its tokens' rows [n, COLUMNS].
+
+    What comes next and progress are told at its end; it is as odd as its oddest segment.
+    """
+    label, score, progress, _ = rows[-1].tolist()
+    return Foreseen(label, score, progress, float(rows[:, -1].max()))
+
+
+def fits(model: Path, questions: Path) -> bool:
+    """Return whether a folder holds answers that were fitted to the encoder in `model`."""
+    about = questions / ABOUT
+    return about.exists() and read_object(about, "encoder")["encoder"] == encoder_id(model)
+
+
+def encoder_id(model: Path) -> str:
+    """Return a hash of the encoder's weights."""
+    return content_sha256(model / "model.safetensors")
+
+
+# The outlook while a take goes on, from the encoder's stream of a live session.
+
+FIELDS = ("next", "next_score", "progress", "surprise")
+
+
+class _Watching(ForecastStream):
+    """A forecast that watches a stream that somebody else pushes to."""
+
+    def __init__(self, forecaster: Forecaster, encoded: EncoderStream) -> None:
+        super().__init__(forecaster, encoded.rule)
+        self.encoded = encoded
+
+    def ended(self, features: np.ndarray) -> Told:
+        """Return the segments that ended with these features, which the stream returned last."""
+        self.features = torch.from_numpy(features).to(self.encoded.encoder.mean.device)
+        return self._ended()
+
+
+class OutlookStream:
+    """Rows [n, COLUMNS] of tokens that an encoder's stream made final, and of whole steps.
+
+    `see` takes features as they become final; `token` says that the label of the oldest waiting one
+    is final too, so that it belongs to the present step; `step` ends that step. Without an outlook
+    all of them do nothing.
+    """
+
+    def __init__(
+        self,
+        outlook: Outlook | None,
+        encoded: EncoderStream | None,
+        names: Sequence[str],
+        step_s: float,
+    ) -> None:
+        self.outlook = None if encoded is None else outlook
+        self.names, self.step_s = names, step_s
+        self.count, self.latest = 0, np.nan  # final tokens; the newest known surprise
+        self.waiting = np.zeros((0, COLUMNS))  # rows of tokens without a final label
+        self.step_rows = np.zeros((0, COLUMNS))  # of the present step
+        self.forecast: _Watching | None = None
+        if self.outlook is not None and self.outlook.forecaster is not None:
+            assert encoded is not None
+            self.forecast = _Watching(self.outlook.forecaster, encoded)
+
+    def see(self, features: np.ndarray) -> None:
+        """Take the features [n, d] that the stream returned last."""
+        if self.outlook is None:
+            return
+        until = (self.count + 1 + np.arange(len(features))) * self.step_s
+        self.count += len(features)
+        rows = self.outlook.answers(features, until)
+        rows = np.concatenate([rows, self._surprise(features)[:, None]], axis=1)
+        self.waiting = np.concatenate([self.waiting, rows])
+
+    def token(self) -> None:
+        """Add the oldest waiting token to the current step."""
+        if self.outlook is None:
+            return
+        rows = np.concatenate([self.step_rows, self.waiting[:1]])
+        told = np.array([of_step(rows)])  # one row is enough to remember
+        self.step_rows, self.waiting = told, self.waiting[1:]
+
+    def step(self) -> dict[str, object]:
+        """End the current step and return its outlook."""
+        told, self.step_rows = self.step_rows, self.step_rows[:0]
+        return of_step(told).row(self.names) if len(told) else {}
+
+    def now(self) -> dict[str, object]:
+        """Return the outlook at the newest token."""
+        newest = np.concatenate([self.step_rows, self.waiting])[-1:]
+        return Foreseen(*newest[0].tolist()).row(self.names) if len(newest) else {}
+
+    def _surprise(self, features: np.ndarray) -> np.ndarray:
+        """Return the surprise at each token's segment, or the newest one while that goes on."""
+        if self.forecast is None:
+            return np.full(len(features), np.nan)
+        first = self.forecast.segment
+        told = self.forecast.ended(features).surprise.cpu().numpy()
+        known = np.concatenate([[self.latest], told])
+        own = np.clip(self.forecast.encoded.newest - first + 1, 0, len(told))
+        self.latest = float(known[-1])
+        return known[own]
+
+    def state(self) -> State:
+        """Return everything that later rows depend on."""
+        if self.outlook is None:
+            return {}
+        state = {"counts": numbers(self.count, self.latest)}
+        state["waiting"] = torch.from_numpy(self.waiting)
+        state["step"] = torch.from_numpy(self.step_rows)
+        if self.forecast is not None:
+            held = self.forecast
+            state["segment"] = numbers(held.segment, held.count)
+            if held.before is not None:
+                state["before"] = held.before
+            if held.sums is not None:
+                state["features"], state["normal"] = held.sums
+        return state
+
+    def restore(self, state: State) -> None:
+        """Resume from `state`."""
+        if self.outlook is None:
+            return
+        count, self.latest = state["counts"].tolist()
+        self.count = int(count)
+        self.waiting, self.step_rows = (state[part].numpy() for part in ("waiting", "step"))
+        if self.forecast is not None:
+            held = self.forecast
+            device = held.encoded.encoder.mean.device
+            held.segment, held.count = (int(n) for n in state["segment"].tolist())
+            held.before = state["before"].to(device) if "before" in state else None
+            if "features" in state:
+                held.sums = state["features"].to(device), state["normal"].to(device)
+
+
+# video, start, end, label, outlook
+OutlookRow = tuple[str, float, float, str, Mapping[str, object]]
+
+
+def write_outlook(path: Path, rows: Sequence[OutlookRow]) -> None:
+    """Write one row per step: what comes next, progress and surprise as known at its end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        sheet = csv.writer(file, lineterminator="\n")
+        sheet.writerow(["video", "start", "end", "label", *FIELDS])
+        for video, start, end, label, told in rows:
+            cells = [sheet_cell(str(told.get(name, ""))) for name in FIELDS]
+            times = f"{start:.3f}", f"{end:.3f}"
+            sheet.writerow([sheet_cell(video), *times, sheet_cell(label), *cells])
+
+
+def clock_features(seconds: np.ndarray) -> np.ndarray:
+    """Return elapsed minutes, squared and cubed [N, 3]."""
+    minutes = np.asarray(seconds) / 60
+    return np.stack([minutes, minutes**2, minutes**3], axis=1)

@@ -1,0 +1,413 @@
+"""The procedure encoder f: tokens in, contextualised tokens out (paper Sec. 3.2).
+
+    z = LN(blocks(project(normalise(x)))),  attention under c(j) <= c(i) (Eq. 3), RoPE over (c, r)
+
+The student and the teacher are this module; at inference only it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from operator import index
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from pjepa.core.runs import attention_segments, runs
+from pjepa.model import flash, projected
+from pjepa.model.attention import (
+    Attends,
+    AttentionPlan,
+    Layout,
+    RopeTable,
+    attention_plan,
+    layout_of_segments,
+    rope_table,
+    rotate,
+    rotate_,
+)
+from pjepa.model.calls import Fill
+from pjepa.model.config import EncoderConfig
+from pjepa.model.segments import FoundConfig, FoundParameters, SegmentRule, take_segments
+from pjepa.model.style import Seen, Style, take_mean, visible_style
+from pjepa.nn.layers import Mlp, add_dropped, dropped
+from pjepa.storage.reading import read_object
+from pjepa.storage.writing import atomic_file, write_json
+from pjepa.ui.console import InputError
+
+if TYPE_CHECKING:
+    from pjepa.model.stream import EncoderStream
+
+# Pre-norm transformer blocks over packed tokens, shared by encoder and predictor.
+
+
+class Attention(nn.Module):
+    """Multi-head attention with rotary positions; one fused linear ordered q, k, v."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+
+    def forward(
+        self, x: Tensor, table: RopeTable, plan: Attends, fill: Fill | None = None
+    ) -> Tensor:
+        """Return [M, d] at the plan's rows; x [N, d] may be filled up from [C + 1, d]."""
+        if isinstance(plan, AttentionPlan) and projected.is_usable(x):
+            weight, bias = self.qkv.weight, self.qkv.bias
+            out = projected.projected_attend(x, weight, bias, self.heads, table, plan, fill)
+            return self.proj(out)
+        rows = self.qkv(x)
+        if fill is not None:
+            rows = fill.spread(rows)
+        qkv = rows.unflatten(-1, (3, self.heads, -1))  # [N, 3, heads, d_h]
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or not flash.is_usable(qkv):
+            q, k = rotate(qkv[:, :2], table).unbind(1)
+        else:  # nobody else has seen these numbers
+            rotate_(qkv[:, :2], table)
+            q, k = qkv[:, 0], qkv[:, 1]
+        out = plan.attend(q, k, qkv[:, 2])  # [M, heads, d_h]
+        return self.proj(out.flatten(-2))
+
+
+class Block(nn.Module):
+    """A pre-norm block: x + attention(norm x), then x + MLP(norm x); dropout on both branches."""
+
+    def __init__(self, width: int, heads: int, mlp_ratio: float, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width)
+        self.attn = Attention(width, heads)
+        self.norm2 = nn.LayerNorm(width)
+        self.mlp = Mlp(width, int(width * mlp_ratio))
+        self.dropout = dropout
+
+    def forward(
+        self, x: Tensor, table: RopeTable, plan: Attends, fill: Fill | None = None
+    ) -> Tensor:
+        """Return [M, d] at the plan's rows; x [N, d] may be filled up from [C + 1, d]."""
+        p = self.dropout if self.training else 0.0
+        found = self.attn(self.norm1(x), table, plan, fill)
+        x = x if fill is None else fill.spread(x)
+        x = x if plan.rows is None else x.index_select(0, plan.rows)
+        x = add_dropped(x, found, p)
+        return add_dropped(x, self.mlp(self.norm2(x)), p)
+
+
+class Stack(nn.ModuleList):
+    """Blocks one after the other; `recompute` trades time for memory while training."""
+
+    recompute = False
+
+    def run(
+        self,
+        x: Tensor,
+        table: RopeTable,
+        plan: AttentionPlan,
+        rows: Tensor | None = None,
+        fill: Fill | None = None,
+    ) -> Tensor:
+        """Return x [N, d] after all blocks; with `rows` [M], the last block computes only those.
+
+        With `fill`, x [C + 1, d] is what all tokens are filled up from.
+        """
+        for number, block in enumerate(self):
+            last = plan if rows is None or number < len(self) - 1 else plan.at(rows)
+            if self.recompute and torch.is_grad_enabled():
+                x = checkpoint(block, x, table, last, fill, use_reentrant=False)
+            else:
+                x = block(x, table, last, fill)
+            fill = None
+        return x
+
+
+class ProcedureEncoder(nn.Module):
+    """f_phi of Eq. (2): LayerNorm-linear projection if d != d_in, pre-norm blocks, final norm."""
+
+    mean: Tensor
+    std: Tensor
+    style_read: Tensor
+    style_write: Tensor
+    style_strength: Tensor
+    found_threshold: Tensor
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.register_buffer("mean", torch.zeros(config.d_in))
+        self.register_buffer("std", torch.ones(config.d_in))
+        self.register_buffer("style_read", torch.zeros(config.d_in, config.style_rank))
+        self.register_buffer("style_write", torch.zeros(config.style_rank, config.d_in))
+        self.register_buffer("style_strength", torch.zeros(config.style_rank))
+        self.register_buffer("found_threshold", torch.zeros((), dtype=torch.float64))
+        self.proj = (
+            nn.Sequential(nn.LayerNorm(config.d_in), nn.Linear(config.d_in, config.width))
+            if config.d_in != config.width or config.project == "always"
+            else nn.Identity()
+        )
+        self.blocks = Stack(
+            Block(config.width, config.heads, config.mlp_ratio, config.dropout)
+            for _ in range(config.depth)
+        )
+        self.norm = nn.LayerNorm(config.width)
+
+    def forward(self, x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
+        """Return the contextualised tokens [N, d] of the visible tokens x [N, d_in] at `layout`.
+
+        `rows`: those of some tokens only, [M, d]; ascending, on the device of x.
+        """
+        return self.contextualised(self.normalised(x, layout), layout, rows)
+
+    def contextualised(self, x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
+        """Return what `forward` does, of tokens that are normalised."""
+        plan = attention_plan(layout, self._block(layout))
+        x = dropped(self.entered(x), self.config.dropout if self.training else 0.0)  # [N, d]
+        return self.norm(self.blocks.run(x, self.table(layout), plan, rows))
+
+    def table(self, layout: Layout) -> RopeTable:
+        """Return the rotary positions of the tokens."""
+        config = self.config
+        return rope_table(layout, config.width // config.heads, config.rope_layout())
+
+    def _block(self, layout: Layout) -> Tensor:
+        return layout.block(self.config.attention, self.config.block)
+
+    def entered(self, x: Tensor) -> Tensor:
+        """Return normalised tokens at the encoder's width, in full precision."""
+        projected: Tensor = self.proj(x)
+        return projected.to(self.mean.dtype)
+
+    def normalised(
+        self, x: Tensor, layout: Layout, block: Tensor | None = None, seen: Seen | None = None
+    ) -> Tensor:
+        """Return x after `input_norm`; statistics of a take come from visible tokens only.
+
+        `block` if attention does not go by the config; `seen` tells of tokens that were visible
+        before x (a stream's past).
+        """
+        kind = self.config.input_norm
+        x = self.standardised(x)
+        with torch.autocast(x.device.type, enabled=False):  # statistics need full precision
+            if kind == "take_center":
+                return x - take_mean(x, layout)
+            if kind == "causal_center":
+                block = self._block(layout) if block is None else block
+                look = self.config.style_look
+                return x - visible_style(x, layout, block, self.style, look, seen)
+        return x
+
+    def standardised(self, x: Tensor) -> Tensor:
+        """Return x in units of the training tokens' spread, unless `input_norm` is none."""
+        return x if self.config.input_norm == "none" else (x - self.mean) / self.std
+
+    @property
+    def style(self) -> Style:
+        """Return what `causal_center` knows of takes."""
+        return Style(self.style_read, self.style_write, self.style_strength)
+
+    def segment_rule(self) -> SegmentRule:
+        """Return where c(i) comes from, with what was measured for it."""
+        config = self.config
+        if config.segments in ("annotated", "fixed"):
+            return SegmentRule(config.segments, config.block)
+        lengths = FoundConfig(config.found_tokens, config.found_max)
+        found = FoundParameters(lengths, float(self.found_threshold), self.std.cpu().numpy())
+        return SegmentRule(config.segments, config.block, found)
+
+    def segments(
+        self,
+        features: np.ndarray,
+        annotated: np.ndarray | None = None,
+        name: str = "the take",
+        recording: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return c(i) [T] as this encoder's attention and positions count it."""
+        if self.config.segments == "annotated" and not self.config.uses_segments:
+            known = annotated if annotated is not None else np.zeros(len(features), np.int64)
+            return attention_segments(known)
+        return take_segments(features, annotated, self.segment_rule(), name, recording)
+
+    def copy_statistics(self, other: ProcedureEncoder) -> None:
+        """Copy what was measured on the training stream; no learned weight."""
+        own = dict(self.named_buffers())
+        for name, value in other.named_buffers():
+            own[name].copy_(value)
+
+    @torch.inference_mode()
+    def encode(
+        self, tokens: np.ndarray | Tensor, segment_lengths: Sequence[int] | None = None
+    ) -> Tensor:
+        """Return features [T, d] of a take [T, d_in]; annotated segments must be given."""
+        x = torch.as_tensor(tokens, dtype=torch.float32, device=self.mean.device)
+        if x.ndim != 2 or x.shape[1] != self.config.d_in:
+            raise InputError(
+                f"tokens are {tuple(x.shape)}, this encoder takes [T, {self.config.d_in}]"
+            )
+        if not len(x):
+            raise InputError("no token to encode: expected at least one")
+        lengths = self._own_lengths(x) if segment_lengths is None else _counts(segment_lengths)
+        if sum(lengths) != len(x):
+            raise InputError(f"segment lengths sum to {sum(lengths)}, there are {len(x)} tokens")
+        return self(x, layout_of_segments([lengths]).to(x.device))
+
+    def _own_lengths(self, x: Tensor) -> list[int]:
+        """Return the segment lengths that need no annotation, if this encoder has such."""
+        if self.config.segments == "annotated" and self.config.uses_segments:
+            raise InputError(
+                "this encoder was trained on annotated segments: pass segment_lengths, "
+                "or use one trained with pjepa.segments=found or fixed"
+            )
+        _, lengths = runs(self.segments(x.float().cpu().numpy()))
+        return [int(length) for length in lengths]
+
+    def stream(
+        self, horizon: int | None = None, segments: SegmentRule | None = None
+    ) -> EncoderStream:
+        """Return an exact incremental encoding of one take: see `EncoderStream`.
+
+        `horizon`: tokens kept from before the present block, all by default. `segments`: another
+        rule than the one this encoder was trained with.
+        """
+        from pjepa.model.stream import EncoderStream
+
+        return EncoderStream(self, horizon, segments)
+
+    def save(self, folder: Path) -> None:
+        """Write model.safetensors and config.json: all that `from_pretrained` needs."""
+        with atomic_file(folder / "model.safetensors") as partial:
+            save_file({k: v.contiguous().cpu() for k, v in self.state_dict().items()}, partial)
+        write_json(folder / "config.json", self.config.model_dump())
+
+    def save_pretrained(self, folder: str | Path, card: str | None = None) -> None:
+        """Write what `save` does, and README.md, the model card.
+
+        Without a `card` it holds what the architecture tells; `pjepa publish` adds data and scores.
+        """
+        from pjepa.model.card import model_card
+
+        folder = Path(folder)
+        self.save(folder)
+        with atomic_file(folder / "README.md") as partial:
+            partial.write_text(card or model_card(self.config), encoding="utf-8")
+
+    def push_to_hub(
+        self, repo: str, card: str | None = None, private: bool = True, token: str | None = None
+    ) -> str:
+        """Upload what `save_pretrained` writes as one commit; return the address of the model."""
+        from pjepa.storage.hub import upload_folder
+
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder, card)
+            return upload_folder(Path(folder), repo, private, token)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        device: str = "cpu",
+        *,
+        revision: str | None = None,
+        cache_dir: str | Path | None = None,
+        token: str | None = None,
+    ) -> ProcedureEncoder:
+        """Load a folder written by `save_pretrained`, or a hub id (at a branch, tag or commit)."""
+        folder = Path(name)
+        if not folder.is_dir():
+            from pjepa.storage.hub import downloaded_folder
+
+            folder = downloaded_folder(str(name), revision, cache_dir, token)
+        config = _read_config(folder)
+        _check_sizes(config, folder)
+        encoder = cls(config)
+        encoder.load_state_dict(_read_weights(folder / "model.safetensors", encoder.state_dict()))
+        return encoder.to(device).eval()
+
+    @classmethod
+    def from_release(
+        cls,
+        source: str | Path,
+        architecture: Mapping[str, Any] | None = None,
+        device: str = "cpu",
+    ) -> ProcedureEncoder:
+        """Load one of the authors' checkpoints: a file, or a name such as assembly101_tsm_clip."""
+        from pjepa.model.release import load_release
+
+        return load_release(source, architecture, device)
+
+
+def _counts(lengths: Sequence[int]) -> list[int]:
+    """Return the numbers of tokens of segments as plain integers, each at least 1."""
+    counts = []
+    for place, length in enumerate(lengths):
+        count = 0
+        with suppress(TypeError):  # 2.5, or a text
+            count = index(length)
+        if count < 1:
+            raise InputError(
+                f"segment_lengths[{place}] is {length!r}; expected a count of tokens, 1 or more"
+            )
+        counts.append(count)
+    return counts
+
+
+def _read_config(folder: Path) -> EncoderConfig:
+    path, inside = folder / "config.json", folder / "pjepa"
+    if not path.is_file():
+        hint = f"; did you mean {inside}?" if (inside / path.name).is_file() else ""
+        raise InputError(f"{folder}: holds no encoder (no {path.name}){hint}")
+    try:
+        return EncoderConfig.model_validate(read_object(path))
+    except ValidationError as error:
+        fault = error.errors()[0]
+        place = "".join(f"{part}: " for part in fault["loc"])
+        text = fault["msg"].removeprefix("Value error, ")
+        raise InputError(f"{path}: {place}{text}; not an encoder of this version") from None
+
+
+def _check_sizes(config: EncoderConfig, folder: Path) -> None:
+    """Refuse a config of other sizes than the weights, before allocating anything."""
+    path = folder / "model.safetensors"
+    try:
+        with safe_open(path, framework="pt") as file:
+            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: not a safetensors file ({error})") from None
+    width, d_in, hidden = (
+        shapes.get(name, [])[:1] for name in ("norm.weight", "mean", "blocks.0.mlp.fc1.weight")
+    )
+    if not (width and d_in and hidden):
+        raise InputError(f"{path}: not the weights of an encoder")
+    blocks = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
+    for name, value, wanted, found in (
+        ("width", config.width, config.width, width[0]),
+        ("d_in", config.d_in, config.d_in, d_in[0]),
+        ("depth", config.depth, config.depth, blocks),
+        ("mlp_ratio", config.mlp_ratio, int(config.width * config.mlp_ratio), hidden[0]),
+    ):
+        if wanted != found:
+            held = f"{found / width[0]:g}" if name == "mlp_ratio" else found
+            raise InputError(
+                f"{folder / 'config.json'}: {name} {value} is not what {path.name} holds ({held})"
+            )
+
+
+def _read_weights(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a file, which must be those of its config."""
+    try:
+        state = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: not a safetensors file ({error})") from None
+    for name, tensor in expected.items():
+        found = tuple(state[name].shape) if name in state else "nothing"
+        if found != tuple(tensor.shape):
+            raise InputError(f"{path}: {name}: expected {tuple(tensor.shape)}, found {found}")
+    return state

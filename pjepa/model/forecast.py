@@ -1,0 +1,173 @@
+"""Forecast of the next segment and surprise at the current one, from the neighbour heads.
+
+    forecast of what follows segment s   h_s = mean_{i in s} H_{+1} z_i        [d_in]
+    surprise at segment s                u_s = d(m_s - h_{s-1})
+
+m_s is the mean normalised token of segment s, as in `pjepa/model/neighbours.py`, and d the
+distance of `pjepa/model/forecast.py`. Both are known when s has ended, and need nothing that
+comes later. The first segment has no forecast: u_0 = 0.
+
+    forecaster = Forecaster.from_pretrained("models/pjepa")
+    told = forecaster.tell(tokens, segment_lengths)
+    stream = forecaster.stream()
+    for segment in segments: told = stream.push(segment)        # the same numbers, one by one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pjepa.model.attention import layout_of_segments
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.neighbours import HEADS, NeighbourHeads
+from pjepa.model.segments import SegmentRule
+from pjepa.model.stream import EncoderStream
+from pjepa.ui.console import InputError
+
+# How far a segment lies from what was expected, in units of how much segments differ.
+
+SHRINK = 0.3  # 0.1 to 1 find order errors equally well in the demo's worlds 5 and 6
+
+
+def whitening(spread: Tensor) -> Tensor:
+    """Return the lower factor L [D, D] of the regularised S = `spread`."""
+    size = len(spread)
+    level = (spread.trace() / size).clamp(min=1e-6)
+    return torch.linalg.cholesky(spread + SHRINK * level * torch.eye(size).to(spread))
+
+
+def distance(error: Tensor, factor: Tensor) -> Tensor:
+    """Return d(e) [n] of errors [n, D]; `factor` is what `whitening` returned."""
+    unit = torch.linalg.solve_triangular(factor, error.mT, upper=False)  # [D, n]
+    return unit.square().mean(dim=0)
+
+
+NEXT = 1
+
+
+@dataclass(frozen=True)
+class Told:
+    """Forecasts and surprises of S segments, in order."""
+
+    forecast: Tensor  # [S, d_in] h_s, in units of normalised tokens
+    surprise: Tensor  # [S] u_s
+
+    def columns(self, lengths: Sequence[int]) -> np.ndarray:
+        """Return forecast and surprise of its segment for every token [T, d_in + 1]."""
+        rows = torch.cat([self.forecast, self.surprise[:, None]], dim=1).cpu().numpy()
+        return np.repeat(rows, lengths, axis=0)
+
+
+def can_forecast(folder: Path) -> bool:
+    """Return whether an encoder's folder holds heads that forecast the next segment."""
+    return (folder / HEADS).exists() and NEXT in NeighbourHeads.load(folder).places
+
+
+class Forecaster:
+    """An encoder with the heads that were trained beside it."""
+
+    def __init__(self, encoder: ProcedureEncoder, heads: NeighbourHeads) -> None:
+        if NEXT not in heads.places:
+            raise InputError(
+                f"these heads predict the segments {list(heads.places)}; a forecast needs 1, the "
+                "next one: pretrain with it in pjepa.neighbours"
+            )
+        self.encoder, self.heads = encoder, heads
+        self.factor = whitening(heads.spread)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, device: str = "cpu") -> Forecaster:
+        """Load an encoder's folder that holds the heads too."""
+        encoder = ProcedureEncoder.from_pretrained(folder, device)
+        return cls(encoder, NeighbourHeads.load(Path(folder), device))
+
+    @torch.inference_mode()
+    def tell(self, tokens: np.ndarray | Tensor, segment_lengths: Sequence[int]) -> Told:
+        """Return forecast and surprise of one take's segments; tokens [T, d_in]."""
+        config, lengths = self.encoder.config, list(segment_lengths)
+        features = self.encoder.encode(tokens, lengths)
+        x = torch.as_tensor(tokens, dtype=torch.float32, device=features.device)
+        layout = layout_of_segments([lengths]).to(x.device)
+        block = layout.block(config.attention, config.block)
+        normal = self.encoder.normalised(x, layout, block)
+        parts = zip(torch.split(features, lengths), torch.split(normal, lengths), strict=True)
+        ends = [self.segment_end(z.sum(dim=0), n.sum(dim=0), len(z)) for z, n in parts]
+        return self.told(ends, None)
+
+    def segment_end(self, features: Tensor, normal: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Return (h_s, m_s) of a segment from the sums [d], [d_in] over its `count` tokens.
+
+        H is linear, so it is applied once, to the mean feature.
+        """
+        return self.heads(features[None] / count, NEXT)[0], normal / count
+
+    def told(self, ends: Sequence[tuple[Tensor, Tensor]], before: Tensor | None) -> Told:
+        """Return what (h_s, m_s) of consecutive segments give with the h before them."""
+        if not ends:
+            none = self.encoder.mean.new_zeros(0, self.encoder.config.d_in)
+            return Told(none, none[:, 0])
+        forecast, means = (torch.stack(part) for part in zip(*ends, strict=True))
+        first = means[:1] if before is None else before[None]  # no forecast, no error
+        expected = torch.cat([first, forecast[:-1]])
+        return Told(forecast, distance(means - expected, self.factor))
+
+    def stream(self, segments: SegmentRule | None = None) -> ForecastStream:
+        """Return a stream that gives the same for an ongoing take."""
+        return ForecastStream(self, segments)
+
+
+class ForecastStream:
+    """An ongoing take: `push` returns the segments that ended; `features` are the encoder's.
+
+    A segment has ended for good when a token of a later one is final, or when the rule of the
+    encoder's stream said so.
+    """
+
+    def __init__(self, forecaster: Forecaster, segments: SegmentRule | None = None) -> None:
+        self.forecaster = forecaster
+        self.encoded: EncoderStream = forecaster.encoder.stream(segments=segments)
+        self.features = torch.zeros(0, forecaster.encoder.config.width)  # last returned
+        self.before: Tensor | None = None  # h of the last segment that ended
+        self.segment, self.count = 0, 0  # the one that has not, and
+        self.sums: tuple[Tensor, Tensor] | None = None  # its features and normalised tokens
+
+    def push(self, tokens: np.ndarray | Tensor, ends: bool | None = None) -> Told:
+        """Return forecast and surprise of the segments that ended with these tokens [n, d_in]."""
+        self.features = self.encoded.push(tokens, ends)
+        return self._ended()
+
+    def finish(self) -> Told:
+        """End the take; return forecast and surprise of the segments that were still open."""
+        self.features = self.encoded.finish()
+        return self._ended()
+
+    @torch.inference_mode()
+    def _ended(self) -> Told:
+        ends, place = [], torch.from_numpy(self.encoded.newest)
+        for segment in range(self.segment, self.encoded.segments.segment + 1):
+            own = place == segment
+            self._add(self.features[own], self.encoded.newest_inputs[own])
+            still_open = segment == self.encoded.segments.segment
+            waits = bool((self.encoded.waiting_segments == segment).any())
+            if still_open or waits or self.sums is None:
+                break
+            ends.append(self.forecaster.segment_end(*self.sums, self.count))
+            self.segment, self.count, self.sums = segment + 1, 0, None
+        told = self.forecaster.told(ends, self.before)
+        if ends:
+            self.before = ends[-1][0]
+        return told
+
+    def _add(self, features: Tensor, normal: Tensor) -> None:
+        if not len(features):
+            return
+        parts = features.sum(dim=0), normal.sum(dim=0)
+        before = self.sums
+        self.sums = parts if before is None else (before[0] + parts[0], before[1] + parts[1])
+        self.count += len(features)

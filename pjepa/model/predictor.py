@@ -1,0 +1,45 @@
+"""The predictor g: fills masked positions in latent space (paper Sec. 3.2).
+
+A token-causal transformer over the whole flattened stream, A_pred(i, j) = [j <= i], at the
+encoder's width. It is thrown away after training.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from pjepa.model.attention import Layout, attention_plan, rope_table
+from pjepa.model.calls import Fill
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import Block, Stack
+from pjepa.model.masking import MaskRows, rows_of
+
+
+class Predictor(nn.Module):
+    """g_psi of Eq. (2), with the learned mask token."""
+
+    def __init__(self, encoder: EncoderConfig, depth: int, heads: int) -> None:
+        super().__init__()
+        self.encoder, self.heads = encoder, heads
+        self.mask_token = nn.Parameter(torch.randn(1, encoder.width) * 0.02)
+        self.blocks = Stack(
+            Block(encoder.width, heads, encoder.mlp_ratio, encoder.dropout) for _ in range(depth)
+        )
+        self.norm = nn.LayerNorm(encoder.width)
+
+    def forward(
+        self, context: Tensor, target: Tensor, layout: Layout, rows: MaskRows | None = None
+    ) -> Tensor:
+        """Return predictions at all places [N, d], or at the hidden ones [M, d] if given `rows`.
+
+        fill(.) puts context features at visible places, the mask token at targets (bool [N]). All
+        targets enter alike but for their place, so the first block projects the mask token once.
+        """
+        config = self.encoder
+        table = rope_table(layout, config.width // self.heads, config.rope_layout())
+        plan = attention_plan(layout, layout.block("token_causal", 1))
+        places = rows or rows_of(target, layout.take_lengths)
+        x = torch.cat([context, self.mask_token.to(context.dtype)])  # [C + 1, d]
+        fill, wanted = Fill(places.visible, places.hidden), None if rows is None else rows.hidden
+        return self.norm(self.blocks.run(x, table, plan, wanted, fill))

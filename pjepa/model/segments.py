@@ -1,0 +1,300 @@
+"""Segments without labels, online: c(i) for unannotated takes.
+
+The detector compares the mean of the last `window` tokens with the mean of the `window` before, in
+standardised channels, and ends a segment where this change is over `threshold` times its mean in
+the take so far: calm and restless takes are cut alike. `benchmarks.boundaries` compares it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pjepa.core.runs import attention_segments, runs
+from pjepa.core.section import SegmentKind
+from pjepa.storage.saver import State, numbers
+from pjepa.ui.console import InputError
+
+FIT_TOKENS = 100_000  # of training takes that calibrate a threshold
+
+
+@dataclass(frozen=True)
+class FoundConfig:
+    """Lengths in tokens of found segments: the mean one wanted, and the shortest and longest
+    allowed; the shortest is half the mean by default.
+    """
+
+    tokens: int = 32
+    max_tokens: int = 128
+    min_tokens: int | None = None
+    window: int = 2
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.shortest <= self.tokens <= self.max_tokens or self.window < 1:
+            raise InputError(
+                f"found segments of {self.shortest} to {self.max_tokens} tokens, {self.tokens} on "
+                f"average, window {self.window}: expected 1 <= min <= mean <= max and window >= 1"
+            )
+
+    @property
+    def shortest(self) -> int:
+        """Return the fewest tokens a segment has, the take's last one excepted."""
+        return max(1, self.tokens // 2) if self.min_tokens is None else self.min_tokens
+
+
+@dataclass(frozen=True)
+class FoundParameters:
+    """What was measured on training takes; `threshold` is a penalty where `ruptures` is meant."""
+
+    config: FoundConfig
+    threshold: float
+    std: np.ndarray  # [D] spread of every channel (its mean would cancel)
+
+
+class RelativeChange:
+    """How much the last tokens differ from those before, in units of the take's mean so far.
+
+    The state is 2 x `window` tokens and two numbers.
+    """
+
+    def __init__(self, window: int, std: np.ndarray) -> None:
+        self.window, self.std = window, np.asarray(std, np.float64)
+        self.tokens: deque[np.ndarray] = deque(maxlen=2 * window)
+        self.total, self.count = 0.0, 0
+
+    def push(self, token: np.ndarray) -> float:
+        """Return the change at this token [D], from it and earlier ones.
+
+        0 while they are too few.
+        """
+        self.tokens.append(token / self.std)
+        if len(self.tokens) < 2 * self.window:
+            return 0.0
+        # Token by token, not from running sums: a still picture changes by exactly 0.
+        difference = self.tokens[self.window] - self.tokens[0]
+        for place in range(1, self.window):
+            difference += self.tokens[self.window + place] - self.tokens[place]
+        change = float(np.square(difference).sum())
+        self.total, self.count = self.total + change, self.count + 1
+        return change * self.count / self.total if self.total else 0.0
+
+
+def segment_ends(length: int, change: float, config: FoundConfig, threshold: float) -> bool:
+    """Return whether a segment of `length` tokens so far ends with the token of this change."""
+    return length >= config.max_tokens or (length >= config.shortest and change > threshold)
+
+
+class SegmentFinder:
+    """An online segmenter, whose decision at a token depends on that token and earlier ones only.
+
+    A change is noticed some tokens late, so a segment may end with the first tokens of the next
+    step; a closed segment is never reopened.
+    """
+
+    def __init__(self, found: FoundParameters) -> None:
+        self.config, self.threshold = found.config, found.threshold
+        self.change = RelativeChange(found.config.window, found.std)
+        self.length = 0
+
+    def push(self, token: np.ndarray) -> bool:
+        """Return True if the segment ends with this token [D]."""
+        self.length += 1
+        ends = segment_ends(self.length, self.change.push(token), self.config, self.threshold)
+        self.length = 0 if ends else self.length
+        return ends
+
+
+def found_segments(features: np.ndarray, found: FoundParameters) -> np.ndarray:
+    """Return c(i) [T] of tokens [T, D], as `SegmentFinder` finds them one by one."""
+    finder = SegmentFinder(found)
+    ends = np.fromiter((finder.push(token) for token in features), np.int64, len(features))
+    return np.cumsum(ends) - ends
+
+
+def fit_threshold(takes: Sequence[np.ndarray], config: FoundConfig, std: np.ndarray) -> float:
+    """Return the threshold at which segments of these takes average `config.tokens` tokens.
+
+    No label is read. Of large sets, takes at even distances are measured.
+    """
+    changes = []
+    for take in evenly_chosen(takes, FIT_TOKENS):
+        seen = RelativeChange(config.window, std)
+        changes.append([seen.push(token) for token in take])
+    values = np.unique(np.concatenate(changes))  # thresholds in between give the same segments
+
+    def fewer(place: int) -> int:
+        return -sum(_segment_count(take, config, values[place]) for take in changes)
+
+    places = range(len(values) - 1)  # over the highest value, only max_tokens ends a segment
+    low = bisect_left(places, -sum(map(len, changes)) / config.tokens, key=fewer)
+    high = bisect_left(places, fewer(low) + 1, key=fewer)
+    return float((values[low] + values[high]) / 2)  # amid all that give as many segments
+
+
+def evenly_chosen(takes: Sequence[np.ndarray], tokens: int) -> Sequence[np.ndarray]:
+    """Return about `tokens` tokens of takes at even distances; all of them if there are fewer."""
+    return takes[:: max(1, -(-sum(map(len, takes)) // tokens))]
+
+
+def _segment_count(changes: Sequence[float], config: FoundConfig, threshold: float) -> int:
+    count, length = 0, 0
+    for change in changes:
+        length += 1
+        if segment_ends(length, change, config, threshold):
+            count, length = count + 1, 0
+    return count + (length > 0)
+
+
+# Which segments attention and positions use: one entry for training, export and `encode()`.
+
+
+@dataclass(frozen=True)
+class SegmentRule:
+    """Where segments come from; `found` and `ruptures` need what was measured for them."""
+
+    kind: SegmentKind = "annotated"
+    block: int = 64
+    found: FoundParameters | None = None
+
+
+def take_segments(
+    features: np.ndarray,
+    annotated: np.ndarray | None,
+    rule: SegmentRule,
+    name: str = "the take",
+    recording: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return c(i) [T] of one take of tokens [T, D]; `annotated` [T] is the stream's `segment`.
+
+    Only annotated segments reach from one `recording` [T] of the take into the next.
+    """
+    if rule.kind == "annotated":
+        if annotated is None or not (annotated >= 0).any():
+            raise InputError(
+                f"{name}: no annotated segments, and in a single one every token would see the "
+                "whole take; annotate it, or use pjepa.attention=block_causal pjepa.segments=fixed "
+                "(or pjepa.segments=found)"
+            )
+        return attention_segments(annotated)
+    starts = np.zeros(1, np.int64) if recording is None else runs(recording)[0]
+    segments: list[np.ndarray] = []
+    for part in np.split(features, starts[1:]):
+        found = _unannotated(part, rule, name)
+        segments.append(found if not segments else found + segments[-1].max() + 1)
+    return np.concatenate(segments)
+
+
+def _unannotated(features: np.ndarray, rule: SegmentRule, name: str) -> np.ndarray:
+    """Return c(i) [T] of tokens [T, D] that were recorded in one go."""
+    if rule.kind == "fixed":
+        return np.arange(len(features), dtype=np.int64) // rule.block
+    if rule.found is None:
+        raise InputError(f"{name}: segments of kind {rule.kind} need a threshold; fit one first")
+    if rule.kind == "found":
+        return found_segments(features, rule.found)
+    from pjepa.model.offline import ruptures_segments
+
+    return ruptures_segments(features, rule.found)
+
+
+def segment_threshold(
+    takes: Sequence[np.ndarray], config: FoundConfig, std: np.ndarray, kind: SegmentKind
+) -> float:
+    """Return what `FoundParameters.threshold` must be on these training takes.
+
+    0 where it is not used.
+    """
+    if kind == "found":
+        return fit_threshold(takes, config, std)
+    from pjepa.model.offline import fit_penalty
+
+    return fit_penalty(takes, config, std) if kind == "ruptures" else 0.0
+
+
+# Where segments end, as tokens arrive: the online half of `rule`.
+
+
+class OnlineSegments:
+    """Coordinates c(i), r(i) and i of tokens as they arrive."""
+
+    def __init__(self, rule: SegmentRule) -> None:
+        if rule.kind == "ruptures":
+            raise InputError(
+                "segments of kind ruptures are cut with the whole take in view, so they cannot be "
+                "streamed; use found or fixed segments"
+            )
+        if rule.kind == "found" and rule.found is None:
+            raise InputError("found segments need a threshold; fit one on training tokens first")
+        self.rule = rule
+        self.finder = SegmentFinder(rule.found) if rule.kind == "found" and rule.found else None
+        self.segment = self.offset = self.index = 0  # of the next token
+
+    def push(self, tokens: np.ndarray, ends: bool) -> np.ndarray:
+        """Return coordinates [n, 3] (segment, offset, index) of tokens [n, D], in order.
+
+        `ends`: the segment ends with the last of them, whatever the rule says.
+        """
+        closed = self._closed(tokens)
+        if ends and len(closed) and not closed[-1]:
+            closed[-1] = True
+            self._restart()
+        place = np.arange(len(closed))
+        opened = np.concatenate([[False], closed[:-1]])  # a segment begins with this token
+        start = np.maximum.accumulate(np.where(opened, place, -self.offset))
+        found = np.stack(
+            [self.segment + np.cumsum(closed) - closed, place - start, self.index + place], axis=1
+        )
+        if len(closed):
+            self.segment += int(closed.sum())
+            self.offset = 0 if closed[-1] else int(found[-1, 1]) + 1
+            self.index += len(closed)
+        return found
+
+    def end(self) -> bool:
+        """End the segment after the last token; False if that was its end already."""
+        if not self.offset:
+            return False
+        self.segment, self.offset = self.segment + 1, 0
+        self._restart()
+        return True
+
+    def forget(self) -> None:
+        """Start a new recording: forget how tokens changed before it."""
+        if self.rule.found is not None and self.finder is not None:
+            self.finder = SegmentFinder(self.rule.found)
+
+    def _closed(self, tokens: np.ndarray) -> np.ndarray:
+        """Return whether a segment ends with each token, by the rule alone (bool [n])."""
+        if self.finder is not None:
+            return np.fromiter(map(self.finder.push, tokens), bool, len(tokens))
+        if self.rule.kind == "fixed":  # counted from where the present segment began
+            return (self.offset + np.arange(1, len(tokens) + 1)) % self.rule.block == 0
+        return np.zeros(len(tokens), bool)
+
+    def _restart(self) -> None:
+        if self.finder is not None:
+            self.finder.length = 0
+
+    def state(self) -> State:
+        """Return counters, and what the finder remembers."""
+        found = {"place": numbers(self.segment, self.offset, self.index)}
+        if self.finder is not None:
+            change = self.finder.change
+            found["finder"] = numbers(self.finder.length, change.total, change.count)
+            width = len(change.std)
+            found["recent"] = torch.from_numpy(np.array(change.tokens).reshape(-1, width))
+        return found
+
+    def restore(self, state: State) -> None:
+        """Resume from `state`."""
+        self.segment, self.offset, self.index = (int(x) for x in state["place"].tolist())
+        if self.finder is not None:
+            length, total, count = state["finder"].tolist()
+            self.finder.length, change = int(length), self.finder.change
+            change.total, change.count = total, int(count)
+            change.tokens.extend(state["recent"].numpy())

@@ -1,0 +1,184 @@
+"""Video models in the hub's format, read by transformers: V-JEPA 2 and VideoMAE.
+
+`hf:facebook/vjepa2-vitl-fpc64-256` is looked for as a folder of that name where checkpoints are
+looked for, then on the hub. No code of a repository is ever run.
+
+Transformers has V-JEPA 2, whose rotary positions differ from those of V-JEPA 2.1. A port of 2.1
+that its class would load gives wrong features without an error, so whatever names itself 2.1, or
+whose tensors are not exactly the model's, is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pjepa.storage.hub import checkpoint_folders
+from pjepa.ui.console import InputError, first_line
+
+HF = "hf:"
+TUBELET = 2
+FILES = ["config.json", "*preprocessor_config.json", "model.safetensors", "model-*.safetensors",
+         "model.safetensors.index.json"]  # fmt: skip
+# Tensors that features do not use: V-JEPA's predictor, VideoMAE's decoder, heads of either.
+UNUSED = ("predictor.", "decoder.", "encoder_to_decoder.", "mask_token", "position_embeddings",
+          "classifier.", "pooler.", "fc_norm.")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class VideoShape:
+    """Sizes and preprocessing of a model, from its config alone."""
+
+    kind: str  # vjepa2 or videomae
+    width: int
+    depth: int
+    mlp: int  # width of the hidden layer
+    side: int  # patches a side
+    crop: int  # pixels
+    frames: int | None  # of every window; None where any number will do
+    short: int  # short side of a frame before the crop, pixels
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def video_shape(name: str) -> VideoShape:
+    """Return the sizes of the model of that name; a kind that is not known is refused."""
+    folder = model_folder(name)
+    stated = _read(folder / "config.json")
+    kind = stated.get("model_type")
+    if kind not in ("vjepa2", "videomae"):
+        raise InputError(
+            f"{HF}{name}: is a {kind!r} model; hf: reads vjepa2 and videomae (images: timm:NAME)"
+        )
+    if kind == "vjepa2" and any(mark in f"{name} {stated}" for mark in ("2.1", "2_1", "21-")):
+        raise InputError(
+            f"{HF}{name}: calls itself V-JEPA 2.1, but transformers implements V-JEPA 2; use the "
+            "released weights, patches.backbone vjepa2_1_vit_..._384 (`pjepa fetch --list`)"
+        )
+    config = _config(folder)
+    if config.tubelet_size != TUBELET:
+        raise InputError(f"{HF}{name}: {config.tubelet_size} frames per step, expected {TUBELET}")
+    return _shape(kind, config, _preprocessing(folder))
+
+
+def _shape(kind: str, config: Any, stated: dict[str, Any]) -> VideoShape:
+    """Return the sizes of either kind under one set of names."""
+    jepa = kind == "vjepa2"
+    crop = int(config.crop_size if jepa else config.image_size)
+    usual = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # of ImageNet, as both were trained
+    return VideoShape(
+        kind=kind,
+        width=config.hidden_size,
+        depth=config.num_hidden_layers,
+        mlp=int(config.hidden_size * config.mlp_ratio) if jepa else config.intermediate_size,
+        side=crop // config.patch_size,
+        crop=crop,
+        frames=None if jepa else config.num_frames,  # its positions are a table
+        short=int(crop * 256 / 224) if jepa else crop,
+        mean=tuple(stated.get("image_mean", usual[0])),
+        std=tuple(stated.get("image_std", usual[1])),
+    )
+
+
+def video_model(name: str, seed: int | None = None) -> nn.Module:
+    """Return the frozen model with its weights, or with random ones of a seed."""
+    transformers = _transformers()
+    folder = model_folder(name, weights=seed is None)
+    kinds = {"vjepa2": transformers.VJEPA2Model, "videomae": transformers.VideoMAEModel}
+    kind = kinds[video_shape(name).kind]
+    if seed is not None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return _frozen(kind(_config(folder)))
+    try:
+        model, found = kind.from_pretrained(
+            folder, output_loading_info=True, local_files_only=True, trust_remote_code=False,
+            use_safetensors=True, dtype=torch.float32,
+        )  # fmt: skip
+    except Exception as error:  # the library raises many kinds
+        raise InputError(f"{folder}: cannot be loaded ({first_line(error)})") from None
+    _refuse_misfits(name, found)
+    return _frozen(model)
+
+
+def features(model: nn.Module, kind: str, batch: Tensor) -> Tensor:
+    """Return patch features [B, N, D], (time, row, column) order, of windows [B, 3, T, S, S]."""
+    frames = batch.transpose(1, 2)  # [B, T, 3, S, S]
+    if kind == "vjepa2":
+        return model(frames, skip_predictor=True).last_hidden_state
+    return model(frames).last_hidden_state
+
+
+def model_folder(name: str, weights: bool = False) -> Path:
+    """Return the folder of a model: one of that name on this machine, else the hub's copy."""
+    for place in checkpoint_folders():
+        if (place / name / "config.json").is_file():
+            return place / name
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=FILES if weights else FILES[:2]))
+    except Exception as error:  # the client raises many kinds
+        raise InputError(
+            f"{HF}{name}: not on this machine, and the hub did not answer ({first_line(error)}); "
+            f"put the repository's files into {checkpoint_folders()[3] / name}"
+        ) from None
+
+
+def _refuse_misfits(name: str, found: dict[str, Any]) -> None:
+    """Refuse a file that lacks a tensor of the features or has one too many."""
+    for state in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        odd = [key for key in map(_key, found.get(state) or ()) if not _is_unused(key)]
+        if odd:
+            what = state.removesuffix("_keys")
+            raise InputError(
+                f"{HF}{name}: {len(odd)} {what} tensors such as {sorted(odd)[0]}: not a model of "
+                "its stated kind"
+            )
+
+
+def _key(entry: Any) -> str:
+    return str(entry if isinstance(entry, str) else entry[0])
+
+
+def _is_unused(key: str) -> bool:
+    bare = key.removeprefix("videomae.").removeprefix("vjepa2.")
+    return bare.startswith(UNUSED)
+
+
+def _frozen(model: nn.Module) -> nn.Module:
+    for part in ("predictor", "decoder"):
+        if hasattr(model, part):
+            delattr(model, part)  # features do not use it
+    return model.float().eval().requires_grad_(False)
+
+
+def _config(folder: Path) -> Any:
+    return _transformers().AutoConfig.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    )
+
+
+def _preprocessing(folder: Path) -> dict[str, Any]:
+    files = sorted(folder.glob("*preprocessor_config.json"))
+    return _read(files[0]) if files else {}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not a JSON object ({first_line(error)})") from None
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError:
+        raise InputError("hf: backbones need transformers; install pjepa[hf]") from None
+    return transformers

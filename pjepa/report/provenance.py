@@ -1,0 +1,135 @@
+"""Where a report comes from: its Git revision, hashes of files and code, and its parameters."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pjepa.report.page import Folded, Part
+from pjepa.report.tables import escaped, markdown_table
+from pjepa.storage.reading import file_sha256
+
+SHOWN = 16  # hex digits
+NAMED = 5  # changed files that are named
+# What a run is made from. Not dvc.lock and results: DVC rewrites them while it runs.
+INPUTS = ("pjepa", "stages", "dvc.yaml", "params.yaml", "data/sources")
+
+
+@dataclass(frozen=True)
+class Revision:
+    """The commit that is checked out, and the run's inputs that differ from it."""
+
+    commit: str  # empty outside Git
+    changed: tuple[str, ...] = ()
+    date: str = ""  # of the commit, so that a rerun writes the same page
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Everything a report was made from."""
+
+    params: Mapping[str, Any]
+    data: Mapping[str, str]  # file -> sha256
+    code: str  # one sha256 over the tracked code
+    code_files: int
+    revision: Revision | None  # None: not asked for
+
+
+def git_revision() -> Revision:
+    """Return the revision of the current folder.
+
+    Without Git, a repository or a commit it is empty.
+    """
+    commit = _git("rev-parse", "--verify", "HEAD")
+    if commit is None:
+        return Revision("")
+    # -z: names as they are; --no-renames: one name per entry
+    status = _git("status", "--porcelain", "--no-renames", "-z", "--", *INPUTS)
+    entries = [] if status is None else status.split("\0")
+    date = (_git("show", "--no-patch", "--format=%cs", "HEAD") or "").strip()
+    return Revision(commit.strip(), tuple(entry[3:] for entry in entries if entry), date)
+
+
+def read_origin(
+    params: Mapping[str, Any],
+    data: Iterable[Path],
+    code: Sequence[Path],
+    revision: Revision | None,
+) -> Origin:
+    """Return hashes of the files that exist.
+
+    Code files are hashed by name and content, in order.
+    """
+    joint = hashlib.sha256()
+    for path in code:
+        joint.update(f"{path.as_posix()}\0{file_sha256(path)}\n".encode())
+    hashes = {path.as_posix(): file_sha256(path) for path in data if path.is_file()}
+    return Origin(params, hashes, joint.hexdigest(), len(code), revision)
+
+
+def origin_parts(origin: Origin) -> list[Part]:
+    """Return revision, hashes of code and data, and all parameters, as parts of a page."""
+    rows = [[f"`{name}`", f"`{value[:SHOWN]}`"] for name, value in origin.data.items()]
+    return [
+        "### Code",
+        f"Code: pjepa {_version()}; the {origin.code_files} files that dvc.yaml tracks for "
+        f"`report` have the sha256 `{origin.code[:SHOWN]}`. {revision_text(origin.revision)} "
+        "dvc.lock holds the hash of every file of code and data of every stage.",
+        "### Data",
+        markdown_table(["file", "sha256"], rows),
+        Folded("All parameters", params_text(origin.params)),
+    ]
+
+
+def revision_text(revision: Revision | None) -> str:
+    """Return the revision as a sentence."""
+    if revision is None:
+        return (
+            "The Git revision is left out (`report.git_revision`), so that the same inputs give "
+            "the same page on every commit; `git log -1 -- dvc.lock` names the commit of this one."
+        )
+    if not revision.commit:
+        return "Git revision: none, the folder is not a Git repository with a commit."
+    text = f"Git revision `{revision.commit}`, "
+    if not revision.changed:
+        return f"{text}code and parameters as committed."
+    names = ", ".join(escaped(name) for name in revision.changed[:NAMED])
+    more = len(revision.changed) - NAMED
+    return f"{text}**with uncommitted changes**: {names}{f' and {more} more' * (more > 0)}."
+
+
+def dated(revision: Revision | None) -> str:
+    """Return the date of the page: that of the commit it was made from, if it is named."""
+    if revision is None or not revision.date:
+        return "undated"
+    changes = " with uncommitted changes" if revision.changed else ""
+    return f"{revision.date} (commit {revision.commit[:8]}{changes})"
+
+
+def params_text(params: Mapping[str, Any]) -> str:
+    """Return all parameters of the run as YAML."""
+    return yaml.safe_dump(dict(params), sort_keys=False, default_flow_style=False)
+
+
+def _git(*arguments: str) -> str | None:
+    """Return what Git prints; None where it cannot say."""
+    command = ["git", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False)
+    except OSError:  # not installed
+        return None
+    return None if done.returncode else done.stdout.decode(errors="replace")
+
+
+def _version() -> str:
+    try:
+        return version("pjepa")
+    except PackageNotFoundError:
+        return "(not installed)"

@@ -1,0 +1,314 @@
+"""The results as numbers: every cell, and the paired differences between representations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from pjepa.core.runs import Spans, label_spans
+from pjepa.core.tables import readable_table
+from pjepa.metrics.bootstrap import Interval, Statistics, difference_intervals
+from pjepa.metrics.segmentation import CLIP_METRIC, METRICS, TakeStatistics
+from pjepa.report.config import ReportConfig
+from pjepa.storage.reading import read_object
+from pjepa.streams.provenance import Provenance
+from pjepa.ui.console import InputError
+
+# Reading a cell's folder for the report: statistics of every run, offline and streamed.
+
+
+@dataclass(frozen=True)
+class CellStatistics:
+    """Inputs of paired intervals: statistics per run (variant and seed), group per take."""
+
+    variants: Sequence[Statistics]
+    groups: Mapping[str, str]
+
+
+def cell_statistics(folder: Path, fit: str | None = None) -> CellStatistics:
+    """Return the per-take statistics of one fit of a cell; of its first fit by default."""
+    details = read_object(folder / "details.json", "runs", "fits", "groups")
+    runs = details["runs"][fit or details["fits"][0]]
+    return CellStatistics(_statistics(runs), details["groups"])
+
+
+def streamed_statistics(folder: Path, protocol: str) -> CellStatistics:
+    """Return the per-take statistics of a cell's streamed predictions."""
+    groups = read_object(folder / "details.json", "groups")["groups"]
+    streamed = read_object(folder / "streaming.json", protocol)[protocol]
+    return CellStatistics(_statistics(streamed["runs"]), groups)
+
+
+def _statistics(runs: Sequence[Mapping[str, Any]]) -> list[Statistics]:
+    return [
+        {take: TakeStatistics.from_dict(row) for take, row in run["statistics"].items()}
+        for run in runs
+    ]
+
+
+REFERENCE = "raw"
+REFERENCES = (REFERENCE, "segment_mean", "history")  # what every representation is held against
+# Where the gain comes from: learning, position, and context without learning.
+COMPARISONS = (
+    ("pjepa", "raw"),
+    ("pjepa", "random"),
+    ("pjepa", "time"),
+    ("pjepa_segment", "segment_mean"),
+    ("pjepa", "history"),
+)
+OFFLINE = "offline"
+
+CellFolder = Callable[[str, str], Path]  # probe, representation -> folder
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A cell's scores when the future is hidden. Values are percent."""
+
+    metrics: Mapping[str, float]
+    intervals: Mapping[str, Interval]
+    statistics: CellStatistics
+    equals_offline: bool
+    seen: Mapping[str, Any]  # lookahead_s, boundaries, note ...
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One probe on one representation, as read from its folder. Values are percent."""
+
+    probe: str
+    representation: str
+    folder: Path
+    metrics: Mapping[str, float]
+    paper: Mapping[str, float]  # of the supplement's fit; empty where there is only one
+    intervals: Mapping[str, Interval]
+    statistics: CellStatistics
+    streamed: Mapping[str, Streamed]  # by protocol
+    provenance: Provenance
+    split: str
+    convention: str
+    selection: str  # what choices were made on: holdout | val | test | last
+    labels: Mapping[str, Any]  # the label budget
+    sight: Mapping[str, Any]  # how far ahead the probe itself sees, offline
+    runs: int  # variants times seeds
+    warnings: tuple[str, ...]
+    readings: Mapping[str, float] = field(default_factory=dict)  # of the demo's truth, percent
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of `probe.common` and the probe
+
+    @property
+    def given_boundaries(self) -> bool:
+        """Return whether annotated boundaries of the reported takes went into the features."""
+        return self.provenance.boundaries_test == "annotated"
+
+    @property
+    def used_labels(self) -> bool:
+        """Return whether labels went into the features, to train them or to choose among them."""
+        return self.provenance.train_labels or self.provenance.selection_labels != "none"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much better `first` is than `second`, per metric, on the same resampled groups."""
+
+    probe: str
+    first: str
+    second: str
+    intervals: Mapping[str, Interval]
+    protocol: str = OFFLINE
+
+    @property
+    def name(self) -> str:
+        return f"{self.first} - {self.second}"
+
+
+@dataclass(frozen=True)
+class Results:
+    """All cells in the order of params, and their differences."""
+
+    cells: tuple[Cell, ...]
+    differences: tuple[Difference, ...]
+
+    @property
+    def probes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(cell.probe for cell in self.cells))
+
+    def of_probe(self, probe: str) -> list[Cell]:
+        """Return the cells of one probe."""
+        return [cell for cell in self.cells if cell.probe == probe]
+
+    def cell(self, probe: str, representation: str) -> Cell | None:
+        """Return one cell, or None if params do not list it."""
+        found = [c for c in self.of_probe(probe) if c.representation == representation]
+        return found[0] if found else None
+
+    def difference(
+        self, probe: str, first: str, second: str, protocol: str = OFFLINE
+    ) -> Difference | None:
+        """Return one difference, or None if params do not list both sides."""
+        wanted = (probe, first, second, protocol)
+        found = [d for d in self.differences if (d.probe, d.first, d.second, d.protocol) == wanted]
+        return found[0] if found else None
+
+
+def read_results(
+    probes: Sequence[str],
+    representations: Sequence[str],
+    folder: CellFolder,
+    config: ReportConfig,
+) -> Results:
+    """Return the listed cells and their differences; raise for a missing cell."""
+    cells = tuple(
+        read_cell(probe, representation, folder(probe, representation))
+        for probe in probes
+        for representation in representations
+    )
+    if not cells:
+        raise InputError("cells: no probe or no representation is listed; nothing to report")
+    return Results(cells, _differences(cells, config))
+
+
+def read_cell(probe: str, representation: str, folder: Path) -> Cell:
+    """Return the cell in a folder."""
+    if not (folder / "details.json").exists():
+        raise InputError(f"{folder}: no such cell; run `dvc repro` or take it out of `cells`")
+    try:
+        return _cell(probe, representation, folder)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise InputError(
+            f"{folder}: details.json or metrics.json is damaged, or of an older version; "
+            "run `dvc repro`"
+        ) from None
+
+
+def _cell(probe: str, representation: str, folder: Path) -> Cell:
+    details = read_object(folder / "details.json")
+    stored = details["intervals"][details["fits"][0]]
+    metrics = read_object(folder / "metrics.json")
+    names = [name for name in (*METRICS, CLIP_METRIC) if name in stored]
+    return Cell(
+        probe=probe,
+        representation=representation,
+        folder=folder,
+        metrics={name: metrics[name] for name in names},
+        paper={name: metrics[f"paper_{name}"] for name in names if f"paper_{name}" in metrics},
+        intervals={name: Interval(**stored[name]) for name in names},
+        statistics=cell_statistics(folder),
+        streamed=_streamed(folder),
+        provenance=Provenance(**details["provenance"]),
+        split=details["split"],
+        convention=details["convention"],
+        selection=details["selection"]["on"],
+        labels=details["labels"],
+        sight=details["sight"],
+        runs=len(details["runs"][details["fits"][0]]),
+        warnings=tuple(details["warnings"]),
+        readings=details.get("readings", {}),
+        settings=details.get("settings", {}),
+    )
+
+
+def _streamed(folder: Path) -> dict[str, Streamed]:
+    path = folder / "streaming.json"
+    if not path.exists():
+        return {}
+    return {
+        protocol: Streamed(
+            entry["metrics"],
+            {name: Interval(**value) for name, value in entry["intervals"].items()},
+            streamed_statistics(folder, protocol),
+            entry["equals_offline"],
+            {k: v for k, v in entry.items() if k not in ("metrics", "intervals", "runs")},
+        )
+        for protocol, entry in read_object(path).items()
+    }
+
+
+def _differences(cells: Sequence[Cell], config: ReportConfig) -> tuple[Difference, ...]:
+    """Return every representation against the references, then the comparisons not among them.
+
+    Streamed predictions are compared where they differ from the offline ones.
+    """
+    found = []
+    for probe in dict.fromkeys(cell.probe for cell in cells):
+        mine = {cell.representation: cell for cell in cells if cell.probe == probe}
+        pairs = [(name, reference) for reference in REFERENCES for name in mine]
+        pairs += [pair for pair in COMPARISONS if pair not in pairs]
+        for first, second in pairs:
+            if first != second and first in mine and second in mine:
+                found += _differences_of(mine[first], mine[second], config)
+    return tuple(found)
+
+
+def _differences_of(first: Cell, second: Cell, config: ReportConfig) -> list[Difference]:
+    pairs = {OFFLINE: (first.statistics, second.statistics)}
+    for protocol in (p for p in first.streamed if p in second.streamed):
+        ours, theirs = first.streamed[protocol], second.streamed[protocol]
+        if not (ours.equals_offline and theirs.equals_offline):
+            pairs[protocol] = (ours.statistics, theirs.statistics)
+    return [
+        Difference(
+            first.probe,
+            first.representation,
+            second.representation,
+            difference_intervals(
+                a.variants, b.variants, a.groups, config.bootstrap, config.seed, first.convention
+            ),
+            protocol,
+        )
+        for protocol, (a, b) in pairs.items()
+    ]
+
+
+# What a cell predicted for every token of the reported takes.
+
+
+@dataclass(frozen=True)
+class TakePrediction:
+    """One take: time, true class, predicted class and its probability, per token [T]."""
+
+    times: np.ndarray
+    labels: np.ndarray
+    predicted: np.ndarray
+    scores: np.ndarray
+
+    @property
+    def step_s(self) -> float:
+        """Return how long a token lasts."""
+        return float(np.median(np.diff(self.times))) if len(self.times) > 1 else 1.0
+
+    @property
+    def end_s(self) -> float:
+        """Return when the last token ends."""
+        return float(self.times[-1]) + self.step_s
+
+    def true_spans(self) -> Spans:
+        """Return the true classes as spans of time."""
+        return label_spans(self.labels, self.times, self.step_s)
+
+    def predicted_spans(self) -> Spans:
+        """Return the predicted classes as spans of time."""
+        return label_spans(self.predicted, self.times, self.step_s)
+
+
+Predictions = Mapping[str, TakePrediction]  # by take id, in the table's order
+
+
+def read_predictions(folder: Path) -> Predictions:
+    """Return the predictions of a cell's first run, by take."""
+    path = folder / "predictions.parquet"
+    with readable_table(path, "probe"):
+        frame = pq.read_table(path).to_pandas()
+        return {
+            str(take): TakePrediction(
+                part["time_s"].to_numpy(np.float64),
+                part["label"].to_numpy(np.int64),
+                part["prediction"].to_numpy(np.int64),
+                part["score"].to_numpy(np.float64),
+            )
+            for take, part in frame.groupby("take_id", sort=False)
+        }

@@ -1,0 +1,222 @@
+"""The data of the page's widgets: small JSON values, numbers rounded, names as they are."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pjepa.core.runs import Spans
+from pjepa.core.tables import Classes
+from pjepa.metrics.bootstrap import Interval
+from pjepa.metrics.lengths import LengthBin
+from pjepa.report.figures import CURVES, Curve, Track, cell_kind
+from pjepa.report.frames import Sheet
+from pjepa.report.gains import ChosenTake, ClassGain, DemoNumbers, Gain, take_accuracy
+from pjepa.report.markdown import length_name
+from pjepa.report.palette import class_look
+from pjepa.report.results import Cell
+from pjepa.select.curve import LEARNED, ProbeCurve
+
+MAP_SCALE = 1000  # maps are drawn on a grid of this size: finer than a screen
+
+
+def class_data(classes: Classes) -> dict[str, Any]:
+    """Return names and looks of all classes; the look of the unknown class comes last."""
+    labels = [*range(len(classes.names)), -1]
+    looks = [class_look(label, classes.background) for label in labels]
+    return {
+        "names": list(classes.names),
+        "looks": [[look.color, look.pattern, look.ink] for look in looks],
+        "background": classes.background,
+    }
+
+
+def score_data(cells: Sequence[Cell], demo: DemoNumbers | None) -> dict[str, Any]:
+    """Return `acc` of one probe's cells with intervals, and the demo's ceilings."""
+    lines = {} if demo is None else {"appearance": demo.appearance, "history": demo.history}
+    rows = [[cell.representation, cell_kind(cell), *_rounded(_span(cell))] for cell in cells]
+    return {"rows": rows, "lines": [[name, *_rounded([value])] for name, value in lines.items()]}
+
+
+def take_data(choice: ChosenTake, tracks: Sequence[Track], group: str) -> dict[str, Any]:
+    """Return one take of the timelines: truth first, then every track."""
+    take = choice.gain.take_id
+    first = tracks[0].predictions[take]
+    rows: list[dict[str, Any]] = [
+        {"name": "ground truth", "runs": span_data(first.true_spans(), None)}
+    ]
+    for track in tracks:
+        found = track.predictions[take]
+        accuracy = round(take_accuracy(track.cell, take, variant=0), 1)
+        runs = span_data(found.predicted_spans(), found.scores)
+        rows.append({"name": track.name, "acc": accuracy, "runs": runs})
+    return {
+        "id": take,
+        "group": group,
+        "why": choice.why,
+        "gain": round(choice.gain.points, 1),
+        "start": round(float(first.times[0]), 2),
+        "end": round(first.end_s, 2),
+        "tracks": rows,
+    }
+
+
+def span_data(spans: Spans, scores: np.ndarray | None) -> list[int]:
+    """Return spans as flat integers: class, gap before in 1/100 s, length, mean score in %."""
+    begin, until = (np.round(edge * 100).astype(int) for edge in (spans.begin_s, spans.until_s))
+    gaps = begin - np.concatenate([begin[:1], until[:-1]])
+    percent = np.full(len(begin), -1)
+    if scores is not None and len(begin):
+        means = np.add.reduceat(scores, spans.first) / (spans.end - spans.first)
+        percent = np.round(100 * means).astype(int)
+    flat: list[int] = np.stack([spans.labels, gaps, until - begin, percent], 1).ravel().tolist()
+    return flat
+
+
+def sheet_data(sheet: Sheet) -> dict[str, Any]:
+    """Return the pictures of a take, inside the page."""
+    return {
+        "times": list(sheet.times),
+        "size": [sheet.width, sheet.height],
+        "columns": sheet.columns,
+        "src": "data:image/jpeg;base64," + base64.b64encode(sheet.jpeg).decode(),
+    }
+
+
+def map_data(
+    points: Mapping[str, np.ndarray],
+    labels: np.ndarray,
+    times: np.ndarray | None = None,
+    takes: Sequence[str] = (),
+    take: np.ndarray | None = None,
+) -> dict[str, Any]:
+    """Return maps side by side; with times and takes, colours by time and paths can be shown."""
+    return {
+        "panels": [{"name": name, "xy": _scaled(xy)} for name, xy in points.items()],
+        "labels": labels.tolist(),
+        "times": None if times is None else np.round(times, 3).tolist(),
+        "takes": list(takes),
+        "take": None if take is None else take.tolist(),
+    }
+
+
+def confusion_data(counts: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return the matrices as [truth, prediction, tokens, ...] of the cells that are not 0."""
+    return {
+        "panels": [
+            {
+                "name": name,
+                "cells": np.stack([*np.nonzero(m), m[np.nonzero(m)]], 1).ravel().tolist(),
+            }
+            for name, m in counts.items()  # m [truth, prediction]
+        ]
+    }
+
+
+def class_gain_data(gains: Sequence[ClassGain], names: Sequence[str]) -> dict[str, Any]:
+    """Return the bars of the difference per class."""
+    rows = [
+        {
+            "label": row.label,
+            "note": f"{row.frames:.0f} tokens",
+            "values": _rounded([row.before, row.after]),
+            "gain": _rounded(_ends(row.gain.mean, row.gain)),
+        }
+        for row in gains
+    ]
+    return {"names": list(names), "rows": rows}
+
+
+def take_gain_data(gains: Sequence[Gain], names: Sequence[str]) -> dict[str, Any]:
+    """Return the bars of the difference per take."""
+    rows = [
+        {
+            "name": gain.take_id,
+            "values": _rounded([gain.before, gain.after]),
+            "gain": _rounded([gain.points]),
+        }
+        for gain in gains
+    ]
+    return {"names": list(names), "rows": rows}
+
+
+def progress_data(profiles: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the lines of progress over relative time, with quartiles over takes as bands."""
+    series = []
+    for name, profile in profiles.items():
+        bins = len(profile["mean"])
+        x = [round((place + 0.5) / bins, 4) for place in range(bins)]
+        series.append({"name": name, "x": x, "y": profile["mean"]})
+        series[-1] |= {"low": profile["low"], "high": profile["high"]}
+    labels = {"x": "relative time", "y": "progress p"}
+    return {"series": series, "labels": labels, "diagonal": True}
+
+
+def length_data(bins: Mapping[str, Sequence[LengthBin]]) -> dict[str, Any]:
+    """Return the lines of F1@50 over bins of segment length."""
+    first = next(iter(bins.values()))
+    series = [
+        {"name": name, "x": list(range(len(rows))), "y": _rounded([row.f1 for row in rows])}
+        for name, rows in bins.items()
+    ]
+    names = [length_name(row) for row in first]
+    labels = {"x": "length of the segment", "y": "F1@50, %"}
+    return {"series": series, "labels": labels, "categories": names}
+
+
+def curve_data(curves: Mapping[str, Sequence[Curve]]) -> list[dict[str, Any]]:
+    """Return one small chart per training curve; experiments share a chart."""
+    charts: dict[str, dict[str, Any]] = {}
+    for owner, mine in curves.items():
+        for curve in mine:
+            title = CURVES.get(curve.name, curve.name)
+            empty = {"series": [], "labels": {"x": "epoch", "y": ""}, "title": title}
+            chart = charts.setdefault(curve.name, empty)
+            y = [float(f"{value:.5g}") for value in curve.values]
+            chart["series"].append({"name": owner, "x": list(curve.steps), "y": y})
+    return list(charts.values())
+
+
+def probe_curve_data(curves: Mapping[str, ProbeCurve]) -> dict[str, Any]:
+    """Return lines of the probe over epochs, and its references as flat lines.
+
+    Runs by their names.
+    """
+    series = []
+    for owner, curve in curves.items():
+        epochs = list(curve.scores)
+        rows = {LEARNED: list(curve.scores.values())}
+        rows |= {name: [value] * len(epochs) for name, value in curve.references.items()}
+        for name, values in rows.items():
+            title = f"{name}, {owner}" if owner else name
+            flat = name in curve.references
+            series.append({"name": title, "x": epochs, "y": _rounded(values), "flat": flat})
+    labels = {"x": "epoch", "y": "accuracy on the hold-out, %"}
+    return {"series": series, "labels": labels, "zero": True}
+
+
+def _span(cell: Cell) -> list[float]:
+    interval = cell.intervals["acc"]
+    return _ends(cell.metrics["acc"], interval)
+
+
+def _ends(value: float, interval: Interval) -> list[float]:
+    """Return a value and the ends of its line; of few groups there are none."""
+    return [value, interval.low, interval.high] if interval.holds else [value]
+
+
+def _scaled(points: np.ndarray) -> list[int]:
+    """Return the points on the grid, both axes with one scale."""
+    low, size = points.min(0), max(float(np.ptp(points, axis=0).max()), 1e-9)
+    shift = (1 - np.ptp(points, axis=0) / size) / 2
+    grid = np.round(((points - low) / size + shift) * MAP_SCALE).astype(int)
+    flat: list[int] = grid.ravel().tolist()
+    return flat
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    """Return numbers with four digits: the page shows one, rounded as in the tables."""
+    return [round(float(value), 4) for value in values]

@@ -1,0 +1,190 @@
+"""From a name of the catalogue to files on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pjepa.patches.checkpoint import (
+    encoder_state,
+    named_variant,
+    read_tensors,
+    tensors_id,
+    weights_file,
+    write_tensors,
+)
+from pjepa.patches.config import HF, TIMM
+from pjepa.storage.download import Remote, check_file, downloaded, sha256_shown
+from pjepa.storage.hub import HUB, download_folder, found_file, hub_file, placing, reason
+from pjepa.storage.roots import DATA_ROOT, data_root, project_root
+from pjepa.tools.catalogue import CATALOGUE, FEATURES, CatalogueItem
+from pjepa.ui.console import InputError, say
+
+# Feature archives of the Hugging Face hub: many large files below the data root, each checked.
+
+
+def hub_data(repository: str, pattern: str, folder: Path) -> list[Path]:
+    """Return the matching files of a data-set repository, below `folder` as on the hub.
+
+    The hub knows the sha256 of its large files: what came is held against it.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    options: dict[str, Any] = {"allow_patterns": [pattern], "local_dir": folder}
+    place, kind = f"{HUB}/datasets/{repository}", "dataset"
+    try:
+        try:
+            snapshot_download(repository, repo_type=kind, **options)
+        except RepositoryNotFoundError:  # features may be kept in a model repository
+            place, kind = f"{HUB}/{repository}", "model"
+            snapshot_download(repository, repo_type=kind, **options)
+        known = _checksums(repository, kind)
+    except Exception as error:  # the client raises many kinds
+        raise InputError(
+            f"{pattern}: the hub did not answer ({reason(error)}); download it from {place} and "
+            f"put it at {folder / pattern.removesuffix('*')}"
+        ) from None
+    below = f"{pattern.removesuffix('*')}**/*" if pattern.endswith("/*") else pattern
+    found = sorted(path for path in folder.glob(below) if path.is_file())
+    if not found:
+        raise InputError(f"{pattern}: {place} holds no such file; the release has changed")
+    for path in found:
+        check_file(path, Remote(place, sha256=known.get(path.relative_to(folder).as_posix())))
+    return found
+
+
+def _checksums(repository: str, kind: str) -> dict[str, str]:
+    """Return sha256 by name of the files that the hub stores as large ones."""
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    info = api.dataset_info if kind == "dataset" else api.model_info
+    files = info(repository, files_metadata=True).siblings or []
+    return {file.rfilename: file.lfs.sha256 for file in files if file.lfs}
+
+
+def obtained(name: str) -> list[Path]:
+    """Return the files of an item, downloaded if missing, and checked."""
+    if name.startswith(TIMM):
+        return [_timm_file(name)]
+    if name.startswith(HF):
+        from pjepa.patches.hf import model_folder, video_shape
+
+        video_shape(name.removeprefix(HF))  # refuses a kind that could not be used
+        return [model_folder(name.removeprefix(HF), weights=True)]
+    item = known_item(name)
+    if item.kind == "archive":
+        return _archive_files(item)
+    if not item.files:
+        raise InputError(f"{name}: cannot be downloaded automatically: {item.by_hand}")
+    return [_single_file(name, item)]
+
+
+def known_item(name: str) -> CatalogueItem:
+    """Return the item of that name."""
+    if name in CATALOGUE:
+        return CATALOGUE[name]
+    close = get_close_matches(name, CATALOGUE, n=1)
+    hint = f"did you mean {close[0]}?" if close else "see `pjepa fetch --list`"
+    raise InputError(f"{name!r}: nothing of that name to fetch; {hint}")
+
+
+def local_files(item: CatalogueItem) -> list[Path]:
+    """Return the files of an item that are on this machine; nothing is downloaded or checked."""
+    if item.kind == "archive":
+        return [f for pattern in item.files for f in sorted(archive_folder().glob(pattern))]
+    return [path for file in item.files if (path := found_file(file))]
+
+
+def archive_folder() -> Path:
+    """Return where feature archives go, under the hub's own paths."""
+    return data_root() / FEATURES.split("/")[1]
+
+
+def _single_file(name: str, item: CatalogueItem) -> Path:
+    """Return a local or downloaded file; either way it must be the released one."""
+    file = item.files[0]
+    remote = Remote(item.url, item.bytes, item.sha256)
+    if here := found_file(file):
+        check_file(here, remote)
+        say(f"{name}: already here")
+        return here
+    if item.hub:
+        path = hub_file(item.hub, file)
+        check_file(path, remote)
+        return path
+    if item.by_hand:
+        raise InputError(
+            f"{name}: cannot be downloaded automatically: {item.by_hand} and {placing(file)}"
+        )
+    try:
+        return downloaded(remote, download_folder() / file)
+    except InputError as error:
+        raise InputError(f"{error}; or download {item.url} and {placing(file)}") from None
+
+
+def _timm_file(name: str) -> Path:
+    """Return timm's weights of that name in the hub's cache, where timm looks for them."""
+    from timm import get_pretrained_cfg
+
+    known = get_pretrained_cfg(name.removeprefix(TIMM), allow_unregistered=True)
+    if known is None or not known.hf_hub_id:
+        raise InputError(f"{name}: timm knows no weights of that name on the hub")
+    return hub_file(known.hf_hub_id, "model.safetensors")
+
+
+def _archive_files(item: CatalogueItem) -> list[Path]:
+    """Return the files of a feature archive, below the data root."""
+    if data_root().resolve() == project_root().resolve():
+        raise InputError(
+            f"{item.what}: {item.gigabytes} GB need space; set {DATA_ROOT} (or data_root in "
+            "local.yaml) to a folder outside the project"
+        )
+    return [
+        path for pattern in item.files for path in hub_data(item.hub, pattern, archive_folder())
+    ]
+
+
+# `pjepa convert`: the encoder of an official checkpoint as a file of its own.
+
+
+@dataclass(frozen=True)
+class Port:
+    """A written port, what it was made from, and the identity both share."""
+
+    path: Path
+    bytes: int
+    source_bytes: int
+    weights_id: str
+
+
+def written_port(checkpoint: str, variant_name: str, out: Path | None) -> Port:
+    """Write the encoder with metadata that names the variant, and read it back to compare."""
+    source = weights_file(variant_name, checkpoint)
+    target = out or download_folder() / f"{variant_name}.safetensors"
+    if target.suffix != ".safetensors":
+        raise InputError(f"{target}: a port is a .safetensors file; give --out such a name")
+    if target.exists() and target.samefile(source):
+        raise InputError(f"{source}: is such a port already; give the official .pt")
+    state = encoder_state(variant_name, source)
+    variant = named_variant(variant_name)
+    identity = tensors_id(state)
+    metadata = {
+        "variant": variant_name,
+        "heads": variant.heads,
+        "levels": list(variant.levels),
+        "source": source.name,
+        "source_sha256": sha256_shown(source),
+        "weights_id": identity,
+    }
+    write_tensors(target, state, metadata)
+    written = read_tensors(target)
+    if any(not torch.equal(written[name], state[name]) for name in state):
+        target.unlink()
+        raise InputError(f"{target}: does not read back as it was written; check the disk")
+    return Port(target, target.stat().st_size, source.stat().st_size, identity)

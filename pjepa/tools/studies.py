@@ -1,0 +1,269 @@
+"""What an encoder's context is worth at test time: the release's three studies, for any data.
+
+| study    | what the encoder is given                                            |
+|----------|----------------------------------------------------------------------|
+| budget   | k blocks before each block instead of the whole past, where they were |
+| order    | a take whose segments were shuffled                                  |
+| transfer | takes of another data set                                            |
+
+Probes stay as they were fitted, on ordinary features of their own data set. So a loss shows what
+encoder and probe together had relied on, not what could have been learned from less.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pjepa.core.runs import attention_segments, runs
+from pjepa.core.section import read_section
+from pjepa.core.tables import Classes, read_classes, read_takes
+from pjepa.features.config import FeaturesConfig
+from pjepa.features.controls import Represent
+from pjepa.features.encoded import encoded
+from pjepa.metrics.bootstrap import Interval, Statistics, difference_intervals, intervals
+from pjepa.model.attention import Layout, layout_of_segments
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.probes.base.registry import load_probe
+from pjepa.probes.base.scoring import Probe, Targets, probe_segments, score_probe, take_roles
+from pjepa.streams.provenance import StreamInfo
+from pjepa.streams.stream import StreamReader, Take, read_labels
+from pjepa.tools import paths
+from pjepa.ui.console import InputError
+
+# An encoder's features of a take of which it saw less, or in another order.
+
+TOGETHER = 4096  # tokens of windows that are encoded in one call
+ContextWindow = tuple[int, int, int]  # first token, first token of the last block, end
+
+
+def budgeted(encoder: ProcedureEncoder, take: Take, past: int) -> np.ndarray:
+    """Return features [T, d] for which the encoder saw each block and `past` blocks before it.
+
+    Tokens keep their absolute positions c(i), r(i); a block is what attention calls one (Eq. 3).
+    """
+    if encoder.config.attention == "bidirectional":
+        raise InputError(
+            "bidirectional attention has one block only; a budget of blocks has no effect"
+        )
+    segments = encoder.segments(take.features, take.segment, f"take {take.take_id}")
+    layout = layout_of_segments([runs(segments)[1].tolist()])
+    block = layout.block(encoder.config.attention, encoder.config.block).numpy()
+    found = [
+        _last_blocks(encoder, take.features, layout, batch)
+        for batch in _batches(_windows(block, past))
+    ]
+    return np.concatenate(found)
+
+
+def _windows(block: np.ndarray, past: int) -> list[ContextWindow]:
+    starts, lengths = runs(block)
+    firsts = starts[np.maximum(np.arange(len(starts)) - past, 0)]
+    return list(zip(firsts.tolist(), starts.tolist(), (starts + lengths).tolist(), strict=True))
+
+
+def _batches(windows: Sequence[ContextWindow]) -> Iterator[list[ContextWindow]]:
+    """Yield windows in order, as many as `TOGETHER` tokens allow but at least one."""
+    batch: list[ContextWindow] = []
+    for window in windows:
+        held = sum(end - first for first, _, end in [*batch, window])
+        if batch and held > TOGETHER:
+            yield batch
+            batch = []
+        batch.append(window)
+    yield batch
+
+
+@torch.inference_mode()
+def _last_blocks(
+    encoder: ProcedureEncoder, features: np.ndarray, layout: Layout, windows: list[ContextWindow]
+) -> np.ndarray:
+    """Return the features of the last block of every window; windows are packed as takes are."""
+    rows = torch.cat([torch.arange(first, end) for first, _, end in windows])
+    last = torch.cat([torch.arange(first, end) >= start for first, start, end in windows])
+    device = encoder.mean.device
+    x = torch.as_tensor(features, dtype=torch.float32)[rows].to(device)
+    parts = layout.at(rows, tuple(end - first for first, _, end in windows)).to(device)
+    return encoder(x, parts, last.nonzero()[:, 0].to(device)).float().cpu().numpy()
+
+
+def shuffled_rows(take: Take, block: int, seed: int) -> np.ndarray:
+    """Return the tokens [T] of a take in a random order of its segments, by `seed` and take id.
+
+    Segments are the annotated ones, gaps between them included, or else blocks of `block` tokens.
+    """
+    annotated = (take.segment >= 0).any()
+    fixed = np.arange(len(take.segment)) // block
+    ids = attention_segments(take.segment) if annotated else fixed
+    starts, lengths = runs(ids)
+    random = np.random.default_rng([seed, zlib.crc32(take.take_id.encode())])
+    parts = [np.arange(starts[i], starts[i] + lengths[i]) for i in random.permutation(len(starts))]
+    return np.concatenate(parts)
+
+
+def shuffled(encoder: ProcedureEncoder, take: Take, seed: int) -> np.ndarray:
+    """Return features [T, d], in the take's own order, of an encoder that saw it shuffled."""
+    rows = shuffled_rows(take, encoder.config.block, seed)
+    segment = take.segment
+    if (segment >= 0).any():
+        segment = attention_segments(attention_segments(segment)[rows]).astype(np.int32)
+    moved = replace(take, features=take.features[rows], segment=segment)
+    found = encoded(encoder, moved)
+    back = np.empty_like(found)
+    back[rows] = found
+    return back
+
+
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Studied:
+    """The reported takes of a data set, with labels as the probe's classes."""
+
+    reader: StreamReader
+    targets: Targets
+    unknown: float  # share of their labelled tokens whose class the probe does not know
+
+    def statistics(self, probe: Probe, represent: Represent, dtype: str) -> Statistics:
+        """Return the statistics of every reported take; features are rounded as stored ones."""
+        return score_probe(probe, _Tokens(self.reader, represent, dtype), self.targets).statistics
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    reader: StreamReader
+    represent: Represent
+    dtype: str
+
+    def features(self, take: str) -> np.ndarray:
+        found = self.represent(self.reader.read(take))
+        return found.astype(self.dtype).astype(np.float32)
+
+    def segments(self, take: str) -> np.ndarray:
+        return probe_segments(self.reader.read_layout(take).segment)
+
+
+def studied_takes(project: Path, classes: Classes) -> Studied:
+    """Return the reported takes of a project; classes are matched by their names.
+
+    Tokens of a class that the probe does not know are left out of every score.
+    """
+    theirs = read_classes(project / paths.CLASSES)
+    labels = read_labels(project / paths.LABELS)
+    roles = take_roles(read_takes(project / paths.TAKES_TABLE), labels)
+    known = {name: number for number, name in enumerate(classes.names)}
+    table = np.array([*(known.get(name, -1) for name in theirs.names), -1], np.int32)
+    renamed = {take: table[labels[take]] for take in roles.reported}  # -1 stays -1
+    before = sum(int((labels[take] >= 0).sum()) for take in roles.reported)
+    after = sum(int((part >= 0).sum()) for part in renamed.values())
+    if not after:
+        raise InputError(
+            f"{project / paths.CLASSES}: no class of the reported takes is one of the probe's; "
+            f"expected some of {', '.join(classes.names)}"
+        )
+    targets = Targets(renamed, roles, len(classes.names), classes.background)
+    return Studied(StreamReader(project / paths.STREAM), targets, 1 - after / before)
+
+
+def check_same_tokens(ours: StreamInfo, theirs: StreamInfo) -> None:
+    """Raise unless two streams hold tokens of one kind."""
+    for what, mine, other in (
+        ("channels", ours.width, theirs.width),
+        ("tokens a second", ours.fps, theirs.fps),
+        ("pooler", ours.pooler and ours.pooler.sha256, theirs.pooler and theirs.pooler.sha256),
+    ):
+        if mine != other:
+            raise InputError(
+                f"{what}: {mine} here, {other} there; an encoder transfers between data sets "
+                "whose tokens one pooler made (pooler.kind=mean trains none)"
+            )
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """One line of the table: scores in percent, and their change from the first of its kind."""
+
+    representation: str
+    context: str
+    scores: Mapping[str, Interval]
+    change: Mapping[str, Interval] | None = None
+
+    def text(self, metrics: Sequence[str]) -> list[str]:
+        """Return the cells of a printed line; acc has the interval of its change."""
+        values = [f"{self.scores[name].mean:.1f}" for name in metrics]
+        return [self.representation, self.context, *values, _change(self.change)]
+
+
+def _change(change: Mapping[str, Interval] | None) -> str:
+    if change is None:
+        return ""
+    acc = change["acc"]
+    return f"{acc.mean:+.1f}" + (f" [{acc.low:+.1f}, {acc.high:+.1f}]" if acc.holds else "")
+
+
+def studied_project(
+    project: Path, probe: str, past: Sequence[int], shuffles: int
+) -> tuple[Studied, list[StudyRow]]:
+    """Return the rows of this project's models on the reported takes of a project."""
+    cells = {name: paths.cell(probe, name) / "model" for name in ("raw", "pjepa")}
+    if not cells["pjepa"].is_dir():
+        raise InputError(
+            f"{cells['pjepa']}: no fitted probe; with labelled takes and {probe} in cells.probes, "
+            "run `dvc repro`"
+        )
+    takes = studied_takes(project, read_classes(cells["pjepa"] / "classes.json"))
+    check_same_tokens(StreamReader(paths.STREAM).info, takes.reader.info)
+    config = read_section(FeaturesConfig, "features")
+    torch.set_num_threads(config.threads)
+    encoder = ProcedureEncoder.from_pretrained(paths.ENCODER, config.device)
+    rows = []
+    if cells["raw"].is_dir():
+        rows.append(raw_row(takes, load_probe(cells["raw"]), takes.reader.dtype))
+    head = load_probe(cells["pjepa"])
+    return takes, rows + pjepa_rows(takes, head, encoder, config.dtype, past, shuffles)
+
+
+def raw_row(takes: Studied, probe: Probe, dtype: str) -> StudyRow:
+    """Return the scores of the tokens as they are."""
+    found = takes.statistics(probe, lambda take: take.features, dtype)
+    return StudyRow("raw", "none", _intervals(takes, [found]))
+
+
+def pjepa_rows(
+    takes: Studied,
+    probe: Probe,
+    encoder: ProcedureEncoder,
+    dtype: str,
+    past: Sequence[int],
+    shuffles: int,
+) -> list[StudyRow]:
+    """Return the scores with the whole past, with budgets, and with the order shuffled."""
+
+    def scored(represent: Callable[..., np.ndarray], **options: int) -> Statistics:
+        return takes.statistics(probe, partial(represent, encoder, **options), dtype)
+
+    whole = scored(encoded)
+    cases = {f"{blocks} past blocks": [scored(budgeted, past=blocks)] for blocks in past}
+    if shuffles:
+        draws = [scored(shuffled, seed=seed) for seed in range(shuffles)]
+        cases["whole past, segments shuffled"] = draws
+    groups = takes.targets.roles.groups
+    changes = {
+        name: difference_intervals(found, whole, groups, RESAMPLES, 0)
+        for name, found in cases.items()
+    }
+    return [StudyRow("pjepa", "whole past", _intervals(takes, [whole]))] + [
+        StudyRow("pjepa", name, _intervals(takes, found), changes[name])
+        for name, found in cases.items()
+    ]
+
+
+def _intervals(takes: Studied, draws: Sequence[Statistics]) -> dict[str, Interval]:
+    return intervals(draws, takes.targets.roles.groups, RESAMPLES, 0)

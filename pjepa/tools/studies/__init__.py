@@ -1,1 +1,0 @@
-"""Studies of what an encoder relies on."""

@@ -1,0 +1,199 @@
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pjepa.model.attention import layout_of_segments
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.ui.console import InputError
+
+CAUSAL = ("clip_causal", "block_causal", "token_causal")
+
+
+def encoder(attention="clip_causal", **changes):
+    torch.manual_seed(0)
+    shape = {"d_in": 6, "width": 16, "depth": 2, "heads": 2, "block": 4, **changes}
+    model = ProcedureEncoder(EncoderConfig(attention=attention, style_rank=3, **shape)).eval()
+    model.style_read.normal_()
+    model.style_write.normal_()
+    model.style_strength.uniform_(0.1, 10.0)
+    return model
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(1, 7), min_size=2, max_size=6),
+    st.sampled_from(CAUSAL),
+    st.sampled_from(("none", "standardize", "causal_center")),
+    st.data(),
+)
+def test_the_future_never_changes_the_past_bit_for_bit(segments, attention, input_norm, data):
+    model = encoder(attention, input_norm=input_norm)
+    layout = layout_of_segments([segments])
+    block = layout.block(attention, 4)
+    later = data.draw(st.integers(1, int(block.max()) or 1))
+    x = torch.randn(len(block), 6)
+    changed = torch.where((block >= later)[:, None], torch.randn_like(x) * 10, x)
+    with torch.inference_mode():
+        before, after = model(x, layout), model(changed, layout)
+    assert torch.equal(before[block < later], after[block < later])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(20, 60), st.integers(0, 5), st.data())
+def test_found_segments_never_let_the_future_in(tokens, seed, data):
+    """Not even through where a segment ends: closed segments stay as they are, bit for bit."""
+    model = encoder(segments="found", found_tokens=4, found_max=9, input_norm="causal_center")
+    model.found_threshold.fill_(1.2)
+    x = torch.randn(tokens, 6, generator=torch.Generator().manual_seed(seed))
+    segment = torch.from_numpy(model.segments(x.numpy()))
+    later = data.draw(st.integers(1, int(segment.max())))
+    changed = torch.where((segment >= later)[:, None], torch.randn_like(x) * 10, x)
+    closed = segment < later
+    assert torch.equal(model.encode(x)[closed], model.encode(changed)[closed])
+
+
+def test_fixed_segments_and_flat_positions_need_no_annotation():
+    x = torch.randn(11, 6)
+    fixed = encoder(segments="fixed", block=4)
+    assert torch.equal(fixed.encode(x), fixed.encode(x, [4, 4, 3]))
+    flat = encoder("block_causal", positions="1d", block=4)
+    assert torch.equal(flat.encode(x), flat.encode(x, [5, 6]))
+
+
+def test_the_own_segment_is_seen_whole_and_the_past_too():
+    model, layout = encoder(), layout_of_segments([[3, 4]])
+    x = torch.randn(7, 6)
+    for place, reached in ((0, range(7)), (2, range(7)), (6, range(3, 7))):
+        changed = x.clone()
+        changed[place] += 1
+        moved = (model(changed, layout) - model(x, layout)).abs().sum(dim=1) > 0
+        assert moved.nonzero()[:, 0].tolist() == list(reached)
+
+
+@pytest.mark.parametrize("attention", [*CAUSAL, "bidirectional"])
+@pytest.mark.parametrize("input_norm", ["none", "take_center", "causal_center"])
+def test_batch_composition_and_order_do_not_matter(attention, input_norm):
+    model = encoder(attention, input_norm=input_norm)
+    takes = [[3, 1, 5], [2], [4, 4, 1, 1]]
+    parts = [torch.randn(sum(t), 6) for t in takes]
+    alone = [model(x, layout_of_segments([t])) for x, t in zip(parts, takes, strict=True)]
+    for order in ((0, 1, 2), (2, 0, 1)):
+        together = model(
+            torch.cat([parts[i] for i in order]), layout_of_segments([takes[i] for i in order])
+        )
+        expected = torch.cat([alone[i] for i in order])
+        torch.testing.assert_close(together, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_clip_causal_meets_its_limits():
+    x = torch.randn(9, 6)
+    ones, whole = layout_of_segments([[1] * 9]), layout_of_segments([[9]])
+    clip, token, both = (encoder(a) for a in ("clip_causal", "token_causal", "bidirectional"))
+    torch.testing.assert_close(clip(x, ones), token(x, ones))
+    torch.testing.assert_close(clip(x, whole), both(x, whole))
+
+
+def test_prefix_of_whole_segments_encodes_to_the_same():
+    model = encoder(input_norm="causal_center")
+    x = torch.randn(12, 6)
+    whole = model.encode(x, [3, 4, 5])
+    torch.testing.assert_close(model.encode(x[:7], [3, 4]), whole[:7], atol=1e-6, rtol=1e-6)
+
+
+def test_saved_and_loaded_it_is_the_same(tmp_path):
+    model = encoder(input_norm="standardize")
+    model.mean.normal_()
+    model.std.uniform_(0.5, 2)
+    model.save_pretrained(tmp_path)
+    again = ProcedureEncoder.from_pretrained(tmp_path)
+    x = torch.randn(5, 6)
+    assert torch.equal(again.encode(x, [2, 3]), model.encode(x, [2, 3]))
+    assert again.config == model.config
+
+
+def test_no_projection_where_the_width_stays():
+    assert isinstance(encoder(d_in=16).proj, torch.nn.Identity)
+    assert not isinstance(encoder(d_in=16, project="always").proj, torch.nn.Identity)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "segments", "message"),
+    [
+        (torch.randn(5, 7), [5], "takes [T, 6]"),
+        (torch.randn(5, 6), [2, 2], "sum to 4"),
+        (torch.randn(5, 6), None, "segment_lengths"),
+        (torch.randn(5, 6), [6, -1], "segment_lengths[1] is -1; expected a count of"),
+        (torch.randn(5, 6), [5, 0], "segment_lengths[1] is 0"),
+        (torch.randn(5, 6), [2.5, 2.5], "segment_lengths[0] is 2.5"),
+        (torch.randn(5, 6), ["5"], "segment_lengths[0] is '5'"),
+        (torch.zeros(0, 6), [], "no token to encode"),
+        (torch.zeros(0, 6), None, "no token to encode"),
+    ],
+)
+def test_wrong_input_is_named(tokens, segments, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        encoder().encode(tokens, segments)
+
+
+def test_segment_lengths_of_numpy_and_torch_are_whole_numbers_too():
+    model, x = encoder(), torch.randn(5, 6)
+    for lengths in (np.array([2, 3]), torch.tensor([2, 3]), (2, np.int32(3))):
+        assert torch.equal(model.encode(x, lengths), model.encode(x, [2, 3]))
+
+
+def test_a_folder_without_an_encoder_is_named_and_the_one_inside_it(tmp_path):
+    (tmp_path / "models").mkdir()
+    with pytest.raises(InputError, match=r"models: holds no encoder \(no config\.json\)$"):
+        ProcedureEncoder.from_pretrained(tmp_path / "models")
+    encoder().save(tmp_path / "models/pjepa")
+    with pytest.raises(InputError, match=r"no config\.json\); did you mean .*models/pjepa\?$"):
+        ProcedureEncoder.from_pretrained(tmp_path / "models")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 12}, "width 12 is not what model.safetensors holds (16)"),
+        ({"width": 64}, "width 64 is not what model.safetensors holds (16)"),
+        ({"d_in": 16}, "d_in 16 is not what model.safetensors holds (6)"),
+        ({"depth": 3}, "depth 3 is not what model.safetensors holds (2)"),
+        ({"mlp_ratio": 2.0}, "mlp_ratio 2.0 is not what model.safetensors holds (4)"),
+        ({"heads": 5}, "config.json: heads 5 does not divide width 16"),
+    ],
+)
+def test_a_config_of_other_weights_names_its_wrong_field(tmp_path, changes, message):
+    model = encoder()
+    model.save(tmp_path)
+    config = {**model.config.model_dump(), **changes}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=re.escape(message)):
+        ProcedureEncoder.from_pretrained(tmp_path)
+
+
+def test_a_config_that_is_no_object_is_named(tmp_path):
+    encoder().save(tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(InputError, match=r"config\.json: expected a JSON object, found list"):
+        ProcedureEncoder.from_pretrained(tmp_path)
+
+
+def test_under_autocast_the_residual_stream_and_the_statistics_stay_in_full_precision():
+    config = EncoderConfig(
+        d_in=6, width=16, depth=2, heads=2, attention="clip_causal", input_norm="causal_center",
+        style_rank=2,
+    )  # fmt: skip
+    encoder, seen = ProcedureEncoder(config).eval(), []
+    for block in encoder.blocks:
+        block.register_forward_pre_hook(lambda module, args: seen.append(args[0].dtype))
+    x, layout = torch.randn(9, 6), layout_of_segments([[4, 5]])
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        encoder(x, layout)
+        rough = encoder.normalised(x, layout, layout.segment)
+    assert seen == [torch.float32] * 2
+    assert torch.equal(rough, encoder.normalised(x, layout, layout.segment))

@@ -1,0 +1,192 @@
+"""Found segments: causal, bounded, equal to the obvious version, and where changes are."""
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pjepa.core.runs import runs
+from pjepa.model import offline
+from pjepa.model.offline import fit_penalty, ruptures_segments
+from pjepa.model.segments import (
+    FoundConfig,
+    FoundParameters,
+    SegmentFinder,
+    fit_threshold,
+    found_segments,
+)
+from pjepa.ui.console import InputError
+
+CONFIGS = st.builds(
+    lambda shortest, mean, longest, window: FoundConfig(
+        shortest + mean, shortest + mean + longest, shortest, window
+    ),
+    st.integers(1, 6),
+    st.integers(0, 6),
+    st.integers(0, 20),
+    st.integers(1, 4),
+)
+
+
+def walk(seed: int, count: int, width: int = 3, steps: float = 0.2) -> np.ndarray:
+    """Tokens [T, D] that jump now and then, as float32."""
+    rng = np.random.default_rng(seed)
+    jumps = rng.normal(size=(count, width)) * 3 * (rng.random((count, 1)) < steps)
+    return (np.cumsum(jumps, axis=0) + rng.normal(size=(count, width))).astype(np.float32)
+
+
+def steps_of(lengths: list[int], width: int = 8, seed: int = 0, noise: float = 0.2) -> np.ndarray:
+    """Tokens of one level per segment, plus noise."""
+    rng = np.random.default_rng(seed)
+    levels = np.repeat(rng.normal(size=(len(lengths), width)), lengths, axis=0)
+    return levels + noise * rng.normal(size=levels.shape)
+
+
+def slow_segments(features: np.ndarray, found: FoundParameters) -> list[int]:
+    """The definition, each token from its whole prefix."""
+    config, w = found.config, found.config.window
+    x = features.astype(np.float64) / found.std
+    segment, start, ids = 0, 0, []
+    for t in range(len(x)):
+        ids.append(segment)
+        changes = [
+            ((x[s - w + 1 : s + 1].mean(0) - x[s - 2 * w + 1 : s - w + 1].mean(0)) ** 2).sum()
+            for s in range(2 * w - 1, t + 1)
+        ]
+        large = len(changes) > 0 and changes[-1] > found.threshold * np.mean(changes)
+        length = t + 1 - start
+        if length >= config.max_tokens or (length >= config.shortest and large):
+            segment, start = segment + 1, t + 1
+    return ids
+
+
+@given(st.integers(0, 10_000), st.integers(0, 60), CONFIGS, st.floats(0.0, 4.0))
+def test_equals_the_definition(
+    seed: int, count: int, config: FoundConfig, threshold: float
+) -> None:
+    found = FoundParameters(config, threshold, np.array([1.0, 2.0, 0.5]))
+    features = walk(seed, count)
+    assert found_segments(features, found).tolist() == slow_segments(features, found)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 80), CONFIGS, st.data())
+def test_what_is_closed_never_depends_on_later_tokens(
+    seed: int, count: int, config: FoundConfig, data: st.DataObject
+) -> None:
+    found = FoundParameters(config, 1.2, np.ones(3))
+    features = walk(seed, count)
+    t = data.draw(st.integers(0, count - 1))
+    other = features.copy()
+    other[t + 1 :] = 1e3 * walk(seed + 1, count)[t + 1 :]
+    for changed in (other, features[: t + 1]):
+        np.testing.assert_array_equal(
+            found_segments(features, found)[: t + 1], found_segments(changed, found)[: t + 1]
+        )
+        finders = SegmentFinder(found), SegmentFinder(found)
+        for first, second in zip(features[: t + 1], changed[: t + 1], strict=True):
+            assert finders[0].push(first) == finders[1].push(second)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 200), CONFIGS, st.floats(0.0, 4.0))
+def test_one_token_at_a_time_gives_the_same_within_bounds_and_memory(
+    seed: int, count: int, config: FoundConfig, threshold: float
+) -> None:
+    found = FoundParameters(config, threshold, np.ones(3))
+    features = walk(seed, count)
+    finder, ids, segment = SegmentFinder(found), [], 0
+    for token in features:
+        ids.append(segment)
+        segment += finder.push(token)
+        assert len(finder.change.tokens) <= 2 * config.window
+    assert found_segments(features, found).tolist() == ids
+    lengths = runs(np.array(ids))[1]
+    assert lengths.max() <= config.max_tokens
+    assert (lengths[:-1] >= config.shortest).all()
+
+
+def test_changes_are_found_within_a_window() -> None:
+    lengths = [20, 31, 17, 44, 25, 16, 30]
+    features = steps_of(lengths)
+    config = FoundConfig(26, 100)
+    found = FoundParameters(config, fit_threshold([features], config, np.ones(8)), np.ones(8))
+    starts = runs(found_segments(features, found))[0]
+    delay = starts - np.cumsum([0, *lengths])[:-1]
+    assert len(starts) == len(lengths)
+    assert delay.min() >= 0
+    assert delay.max() <= 2 * config.window
+
+
+def test_calm_and_restless_takes_are_cut_alike() -> None:
+    features = walk(3, 300)
+    found = FoundParameters(FoundConfig(10, 40), 1.5, np.ones(3))
+    np.testing.assert_array_equal(
+        found_segments(features, found), found_segments(4 * features + 7, found)
+    )
+
+
+def test_a_still_picture_ends_segments_by_length_only() -> None:
+    found = FoundParameters(FoundConfig(4, 10, window=3), 0.0, np.full(3, 0.3))
+    segment = found_segments(np.full((25, 3), 0.1, np.float32), found)
+    assert runs(segment)[1].tolist() == [10, 10, 5]
+
+
+@pytest.mark.parametrize("tokens", [6, 11, 20])
+def test_threshold_gives_the_mean_length_wanted(tokens: int) -> None:
+    takes = [walk(seed, 400) for seed in range(6)]
+    config = FoundConfig(tokens, 4 * tokens, min_tokens=2)
+    threshold = fit_threshold(takes, config, np.ones(3))
+    assert threshold == fit_threshold(takes, config, np.ones(3))
+    for value in (threshold, float(np.float32(threshold))):
+        found = FoundParameters(config, value, np.ones(3))
+        count = sum(found_segments(take, found)[-1] + 1 for take in takes)
+        assert 2400 / count == pytest.approx(tokens, rel=0.05)
+
+
+def test_precision_of_the_stream_does_not_matter() -> None:
+    features = walk(5, 200).astype(np.float16)
+    found = FoundParameters(FoundConfig(10, 40), 1.5, np.ones(3, np.float32))
+    for kind in (np.float32, np.float64):
+        np.testing.assert_array_equal(
+            found_segments(features, found), found_segments(features.astype(kind), found)
+        )
+
+
+def test_thresholds_exist_for_takes_too_short_or_still_to_tell() -> None:
+    for takes in ([np.ones((1, 3))], [np.ones((50, 3))], [np.zeros((0, 3)), np.ones((2, 3))]):
+        assert np.isfinite(fit_threshold(takes, FoundConfig(8, 20), np.ones(3)))
+        assert np.isfinite(fit_penalty(takes, FoundConfig(8, 20), np.ones(3)))
+
+
+@pytest.mark.parametrize("values", [(0, 5), (8, 7), (8, 20, 9), (8, 20, 0), (8, 20, 2, 0)], ids=str)
+def test_impossible_lengths_are_one_line(values: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=r"expected 1 <= min <= mean <= max") as error:
+        FoundConfig(*values)
+    assert "\n" not in str(error.value)
+
+
+def test_ruptures_cuts_where_levels_change_also_across_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lengths = [20, 31, 17, 44, 25, 16, 30] * 3
+    features = steps_of(lengths, width=100)
+    config = FoundConfig(26, 100, min_tokens=5)
+    found = FoundParameters(config, fit_penalty([features], config, np.ones(100)), np.ones(100))
+    expected = np.repeat(np.arange(len(lengths)), lengths)
+    np.testing.assert_array_equal(ruptures_segments(features, found), expected)
+    monkeypatch.setattr(offline, "PIECE", 128)
+    np.testing.assert_array_equal(ruptures_segments(features, found), expected)
+    still = np.ones((300, 100))  # no break at all: the pieces' own ends remain
+    assert runs(ruptures_segments(still, found))[1].tolist() == [128, 128, 44]
+
+
+def test_missing_ruptures_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(name: str) -> object:
+        if name == "ruptures":
+            raise ModuleNotFoundError(name)
+        return import_module(name)
+
+    monkeypatch.setattr(offline, "import_module", without)
+    with pytest.raises(InputError, match=r"pip install 'pjepa\[segments\]'"):
+        ruptures_segments(walk(0, 50), FoundParameters(FoundConfig(8, 20), 1.0, np.ones(3)))
