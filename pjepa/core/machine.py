@@ -123,6 +123,4 @@ def refuse_placed(kind: type[Section], name: str, value: dict[str, Any]) -> None
     for field in placed_fields(kind):
         if field in value:
             there = field if field == "threads" else f"machine.{field}"
-            raise InputError(
-                f"{PARAMS}: {name}.{field}: it is {there} now; `pjepa preset --migrate` moves it"
-            )
+            raise InputError(f"{PARAMS}: {name}.{field}: it is {there} now; move it there")

@@ -5,6 +5,7 @@ It can only stop a run, never change an artifact, so stages do not list it in `d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import PurePath
 from typing import Any, ClassVar
@@ -95,3 +96,14 @@ def check_params() -> Params:
         return Params.model_validate(values)
     except ValidationError as error:
         raise InputError(one_line(error, Params)) from None
+
+
+def dotted(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
+    """Return nested values as one level, by dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= dotted(value, f"{section}{name}.")
+        else:
+            flat[f"{section}{name}"] = value
+    return flat

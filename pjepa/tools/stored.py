@@ -9,20 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pjepa.core.machine import cores
 from pjepa.core.section import read_params, read_section
 from pjepa.report.config import CellsConfig
 from pjepa.storage.reading import read_yaml
 from pjepa.storage.saver import TENSORS
 from pjepa.storage.sealed import BEFORE, SEAL, intact, seal_of
 from pjepa.storage.work import work_root
-from pjepa.tools import paths
+from pjepa.tools.params import dotted
 from pjepa.tools.paths import PARAMS
 from pjepa.ui.console import InputError, say, track
 
@@ -43,48 +44,29 @@ def locked_stages() -> dict[str, Any]:
 
 
 def changed_since_run() -> list[str]:
-    """Return `place value (was value)` of every parameter that has changed since the last run."""
-    params, changed = read_params(), {}
-    for name, value in _recorded(read_section(CellsConfig, "cells", params)):
-        before, now = flat({name: value}), flat({name: _section(params, name)})
-        for place in {**before, **now}:
-            if before.get(place) != now.get(place):
-                changed[place] = f"{place} {_shown(now, place)} (was {_shown(before, place)})"
+    """Return `name value (was value)` of every parameter that has changed since the last run."""
+    params = read_params()
+    values, changed = dotted(params), {}
+    for section, recorded in _recorded(read_section(CellsConfig, "cells", params)):
+        before = dotted({section: recorded})
+        now = {name: v for name, v in values.items() if f"{name}.".startswith(f"{section}.")}
+        for name in {**before, **now}:
+            if before.get(name) != now.get(name):
+                was = before.get(name, "not set")
+                changed[name] = f"{name} {now.get(name, 'not set')} (was {was})"
     return list(changed.values())
 
 
 def _recorded(cells: CellsConfig) -> Iterator[tuple[str, Any]]:
     """Yield the sections that results were made with; dvc.lock keeps cells of earlier runs too."""
-    wanted = {f"probe@{p}-{r}" for p in cells.probes for r in cells.representations}
+    of_run = {f"probe@{p}-{r}" for p in cells.probes for r in cells.representations}
     for name, stage in locked_stages().items():
-        if name in wanted or not name.startswith("probe@"):
+        if name in of_run or not name.startswith("probe@"):
             sections = (stage.get("params") or {}).get(str(PARAMS)) or {}
-            yield from ((part, value) for part, value in sections.items() if part not in LOOKS)
+            yield from (item for item in sections.items() if item[0] not in LOOKS)
 
 
-def flat(values: Mapping[str, Any], place: str = "") -> dict[str, Any]:
-    """Return nested sections as one, by dotted names."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{place}{name}.")
-        else:
-            found[f"{place}{name}"] = value
-    return found
-
-
-def _section(params: Mapping[str, Any], name: str) -> Any:
-    value: Any = params
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
-
-
-def _shown(values: Mapping[str, Any], place: str) -> str:
-    return str(values[place]) if place in values else "not set"
-
-
-REMAKE = "remove it, then `dvc repro`"
+# What is stored, and whether it is what was written.
 
 
 @dataclass(frozen=True)
@@ -96,10 +78,10 @@ class Suspect:
     remedy: str
 
 
-def damage(threads: int) -> Iterator[str]:
+def damage() -> Iterator[str]:
     """Yield one line per file that is not as written, then how many were read."""
-    suspects = [*sealed_files(), *cached_files(), *workspace_files()]
-    with ThreadPoolExecutor(threads) as pool:
+    suspects = [*_sealed_files(), *_locked_files()]
+    with ThreadPoolExecutor(cores()) as pool:
         judged = pool.map(lambda suspect: suspect.good(), suspects)
         tracked = track(judged, "verify", total=len(suspects), unit="file")
         for suspect, good in zip(suspects, tracked, strict=True):
@@ -108,16 +90,16 @@ def damage(threads: int) -> Iterator[str]:
     say(f"verified: {len(suspects)} files and folders")
 
 
-def sealed_files() -> Iterator[Suspect]:
+def _sealed_files() -> Iterator[Suspect]:
     """Yield files of the patch store, interrupted runs and live states, with earlier ones."""
-    for seal in [*sorted(work_root().rglob(f"*{SEAL}")), *live_seals()]:
+    for seal in [*sorted(work_root().rglob(f"*{SEAL}")), *_live_seals()]:
         path = seal.with_name(seal.name.removesuffix(SEAL))
-        for kept in (path, path.with_name(f"{path.name}{BEFORE}")):
-            if kept.is_file() and seal_of(kept) == seal:
-                yield Suspect(kept, partial(intact, kept), "the next run makes it anew")
+        for file in (path, path.with_name(f"{path.name}{BEFORE}")):
+            if file.is_file() and seal_of(file) == seal:
+                yield Suspect(file, partial(intact, file), "the next run makes it anew")
 
 
-def live_seals() -> Iterator[Path]:
+def _live_seals() -> Iterator[Path]:
     """Yield the hashes of live states (`pjepa stream --state`) below the working folder."""
     for folder, inner, files in os.walk("."):
         inner[:] = sorted(name for name in inner if not name.startswith("."))
@@ -125,66 +107,43 @@ def live_seals() -> Iterator[Path]:
             yield Path(folder) / f"{TENSORS}{SEAL}"
 
 
-def cache() -> Path:
-    """Return the folder of DVC's cache."""
-    from dvc.repo import Repo
-
-    return Path(Repo().cache.local.path)
-
-
-def cached_files() -> Iterator[Suspect]:
-    """Yield the files of DVC's cache, which are named by their md5."""
+def _locked_files() -> Iterator[Suspect]:
+    """Yield the files of DVC's cache, named by their md5, and the outs that are here."""
+    stages = locked_stages()
     if not LOCK.is_file():
         return
-    for path in sorted(cache().glob("[0-9a-f][0-9a-f]/*")):
+    from dvc.repo import Repo
+
+    cache = Path(Repo().cache.local.path)
+    for path in sorted(cache.glob("[0-9a-f][0-9a-f]/*")):
         digest = path.parent.name + path.name.removesuffix(".dir")
         hint = "remove it and every link to it, then `dvc repro` or `dvc pull`"
-        yield Suspect(path, partial(same_as_locked, path, digest), hint)
+        yield Suspect(path, partial(_has_md5, path, digest), hint)
+    for out in (out for stage in stages.values() for out in stage.get("outs", [])):
+        for path, digest in _listed_files(Path(out["path"]), str(out.get("md5", "")), cache):
+            yield Suspect(path, partial(_has_md5, path, digest), "remove it, then `dvc repro`")
 
 
-def workspace_files() -> Iterator[Suspect]:
-    """Yield the outs that dvc.lock lists and that are here, file by file."""
-    stages = locked_stages()
-    kept = cache() if stages else Path()
-    for stage in stages.values():
-        for out in stage.get("outs", []):
-            path, digest = Path(out["path"]), str(out.get("md5", ""))
-            if path.exists():
-                for file, expected in listed_files(path, digest, kept):
-                    yield Suspect(file, partial(same_as_locked, file, expected), REMAKE)
-
-
-def listed_files(path: Path, digest: str, kept: Path) -> list[tuple[Path, str]]:
+def _listed_files(path: Path, digest: str, cache: Path) -> list[tuple[Path, str]]:
     """Return the files of an out with their md5; the folder, if the cache does not list it."""
-    listing = kept / digest[:2] / digest[2:]
-    if not path.is_dir() or not listing.is_file() or file_md5(listing) != digest[:32]:
+    listing = cache / digest[:2] / digest[2:]
+    if not path.exists():
+        return []
+    if not path.is_dir() or not listing.is_file() or _md5(listing) != digest.removesuffix(".dir"):
         return [(path, digest)]
     entries = json.loads(listing.read_text(encoding="utf-8"))
     return [(path / entry["relpath"], entry["md5"]) for entry in entries]
 
 
-def same_as_locked(path: Path, digest: str) -> bool:
-    """Return whether a file, or the files of a folder, are those of dvc.lock."""
+def _has_md5(path: Path, digest: str) -> bool:
+    """Return whether a file, or the list of a folder's files, has DVC's hash."""
     if not path.is_dir():
-        return path.is_file() and file_md5(path) == digest
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    listed: list[dict[str, Any]] = [
-        {"md5": file_md5(file), "relpath": file.relative_to(path).as_posix()} for file in files
-    ]
-    listed.sort(key=lambda entry: entry["relpath"])
-    text = json.dumps(listed, sort_keys=True).encode()
-    return f"{hashlib.md5(text).hexdigest()}.dir" == digest
+        return path.is_file() and _md5(path) == digest
+    files = {file.relative_to(path).as_posix(): file for file in path.rglob("*") if file.is_file()}
+    listed = [{"md5": _md5(files[name]), "relpath": name} for name in sorted(files)]
+    return f"{hashlib.md5(json.dumps(listed).encode()).hexdigest()}.dir" == digest
 
 
-def file_md5(path: Path) -> str:
-    """Return DVC's hash of a file."""
+def _md5(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "md5").hexdigest()
-
-
-def threads() -> int:
-    """Return the threads for reading: as many as params give the stages."""
-    from pjepa.core.machine import MachineConfig
-    from pjepa.core.section import read_section
-
-    return read_section(MachineConfig, "machine").workers if paths.PARAMS.is_file() else 2

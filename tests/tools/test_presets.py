@@ -16,7 +16,6 @@ from pjepa.core.section import read_params
 from pjepa.tools.cli import app
 from pjepa.tools.params import Params, check_params
 from pjepa.tools.presets import (
-    migrated_text,
     params_text,
     preset_names,
     preset_text,
@@ -149,27 +148,10 @@ def test_errors_name_the_preset(project: Path) -> None:
     )
 
 
-OLD = """
-data: {source: demo, workers: 3}
-patches: {backbone: vjepa2_1_vit_tiny, workers: 2, threads: 4, device: cuda, executor: ray}
-pooler: {workers: 5, threads: 2, device: cpu}
-pjepa: {mask_ratio: 0.6, threads: 6, device: "cuda:1"}
-probe: {common: {threads: 1, device: cpu}}
-"""
-
-
-def test_a_file_of_an_older_version_is_rewritten(project: Path) -> None:
-    (project / "params.yaml").write_text(OLD)
+def test_a_value_of_the_machine_in_a_section_is_told_its_new_place(project: Path) -> None:
+    (project / "params.yaml").write_text("data: {source: demo, workers: 3}")
     with pytest.raises(InputError, match=r"data\.workers: it is machine\.workers now"):
         check_params()
-    found = yaml.safe_load(migrated_text())
-    assert found["machine"] == {"device": "cuda", "workers": 5, "executor": "ray"}
-    assert found["threads"] == 6
-    assert found["patches"]["threads"] == 4
-    assert found["pjepa"]["mask_ratio"] == 0.6
-    (project / "params.yaml").write_text(migrated_text())
-    check_params()
-    assert migrated_text() == (project / "params.yaml").read_text()
 
 
 @pytest.mark.parametrize("name", preset_names(ROOT / "presets"))

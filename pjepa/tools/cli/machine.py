@@ -73,10 +73,10 @@ def doctor(
 
 def _verify() -> None:
     """Print one line per damaged file; exit code 1 if there is one."""
-    from pjepa.tools.stored import damage, threads
+    from pjepa.tools.stored import damage
 
     with one_line_errors():
-        lines = list(damage(threads()))
+        lines = list(damage())
     for line in lines:
         typer.echo(f"damaged {line}")
     if lines:

@@ -8,9 +8,8 @@ from typing import Literal
 
 from pjepa.metrics.segmentation import combined_score
 from pjepa.report.results import Cell, CellFolder, read_cell
-from pjepa.tools.params import Params
+from pjepa.tools.params import Params, dotted
 from pjepa.tools.presets import preset_values
-from pjepa.tools.stored import flat
 from pjepa.ui.console import InputError
 
 PaperProtocol = Literal[
@@ -195,7 +194,7 @@ def _data_set(params: Params) -> list[str]:
 
 def changed_params(preset: Params, params: Params) -> list[str]:
     """Return `place value (the preset's)` of every parameter that bears on numbers and differs."""
-    wanted, found = flat(preset.model_dump(mode="json")), flat(params.model_dump(mode="json"))
+    wanted, found = dotted(preset.model_dump(mode="json")), dotted(params.model_dump(mode="json"))
     return [
         f"{place} {found[place]} ({value})"
         for place, value in wanted.items()
