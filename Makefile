@@ -17,7 +17,7 @@ TEST_PACKAGES := import sys; from importlib.metadata import requires, version; \
 	asked = [n for n in map(Requirement, requires("pjepa")) \
 		if not n.marker or any(n.marker.evaluate({"extra": e}) for e in extras)]; \
 	[version(n.name) for n in asked]
-EXTRAS := dev assembly101 docs hf ray s3 segments
+EXTRAS := dev assembly101 docs hf ray s3
 
 .PHONY: help repro test fast proof docs setup environment development repository clean-env
 

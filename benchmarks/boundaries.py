@@ -24,7 +24,7 @@ from pjepa.model.segments import (
     FoundConfig,
     FoundParameters,
     SegmentRule,
-    segment_threshold,
+    fit_threshold,
     take_segments,
 )
 from pjepa.streams.stream import StreamReader, Take
@@ -96,11 +96,14 @@ def random_segments(tokens: int, seed: int) -> SegmentsOf:
 def rows(training: list[Take], takes: list[Take], config: FoundConfig) -> dict[str, Score]:
     """Return the score of every kind of segment; random is a mean over draws."""
     std = np.concatenate([take.features for take in training]).std(axis=0, dtype=np.float64)
-    kinds: tuple[SegmentKind, ...] = ("found", "ruptures", "fixed")
+    kinds: tuple[SegmentKind, ...] = ("found", "fixed")
     table = {}
     for kind in kinds:
-        threshold = segment_threshold([take.features for take in training], config, std, kind)
-        rule = SegmentRule(kind, config.tokens, FoundParameters(config, threshold, std))
+        found = None
+        if kind == "found":
+            threshold = fit_threshold([take.features for take in training], config, std)
+            found = FoundParameters(config, threshold, std)
+        rule = SegmentRule(kind, config.tokens, found)
         table[kind] = score(takes, ruled_segments(rule))
     draws = [score(takes, random_segments(config.tokens, seed)) for seed in range(DRAWS)]
     f1 = np.mean([draw.f1 for draw in draws], axis=0)

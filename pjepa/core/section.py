@@ -141,6 +141,6 @@ Resampler = Literal["cv2", "antialias"]
 CropView = Literal["center", "first", "middle", "last"]
 WindowScope = Literal["segment", "take"]
 WindowMode = Literal["block", "trailing"]
-SegmentKind = Literal["annotated", "fixed", "found", "ruptures"]
+SegmentKind = Literal["annotated", "fixed", "found"]
 SegmentChoice = Literal["auto", "found", "fixed"]  # where nobody annotates segments
 FeatureFormat = Literal["npy", "npy-dt", "safetensors", "parquet"]

@@ -10,7 +10,7 @@ from pjepa.features.controls import segment_mean_features
 from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.forecast import Forecaster
-from pjepa.streams.provenance import Boundaries, Provenance, SelectionLabels, StreamInfo
+from pjepa.streams.provenance import Provenance, SelectionLabels, StreamInfo
 from pjepa.streams.stream import Take
 from pjepa.ui.console import InputError
 
@@ -50,10 +50,8 @@ def encoder_provenance(stream: StreamInfo, config: EncoderConfig, longest_s: flo
     """Return the provenance the encoder adds: its look-ahead and whose segments it knows."""
     seen = stream.provenance
     if config.uses_segments:
-        own: Boundaries = "found" if config.segments == "ruptures" else config.segments
-        seen = seen.with_boundaries(own)
-    offline = config.uses_segments and config.segments == "ruptures"
-    if config.attention == "bidirectional" or config.input_norm == "take_center" or offline:
+        seen = seen.with_boundaries(config.segments)
+    if config.attention == "bidirectional" or config.input_norm == "take_center":
         return seen.model_copy(update={"whole_take": True})
     if config.attention == "clip_causal" and config.segments == "annotated":
         return stream.provenance.with_segments(longest_s)

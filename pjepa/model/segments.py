@@ -49,7 +49,7 @@ class FoundConfig:
 
 @dataclass(frozen=True)
 class FoundParameters:
-    """What was measured on training takes; `threshold` is a penalty where `ruptures` is meant."""
+    """What was measured on training takes."""
 
     config: FoundConfig
     threshold: float
@@ -109,20 +109,14 @@ class SegmentFinder:
         return ends
 
 
-def found_segments(features: np.ndarray, found: FoundParameters) -> np.ndarray:
-    """Return c(i) [T] of tokens [T, D], as `SegmentFinder` finds them one by one."""
-    finder = SegmentFinder(found)
-    ends = np.fromiter((finder.push(token) for token in features), np.int64, len(features))
-    return np.cumsum(ends) - ends
-
-
 def fit_threshold(takes: Sequence[np.ndarray], config: FoundConfig, std: np.ndarray) -> float:
     """Return the threshold at which segments of these takes average `config.tokens` tokens.
 
     No label is read. Of large sets, takes at even distances are measured.
     """
     changes = []
-    for take in evenly_chosen(takes, FIT_TOKENS):
+    every = max(1, -(-sum(map(len, takes)) // FIT_TOKENS))
+    for take in takes[::every]:
         seen = RelativeChange(config.window, std)
         changes.append([seen.push(token) for token in take])
     values = np.unique(np.concatenate(changes))  # thresholds in between give the same segments
@@ -134,11 +128,6 @@ def fit_threshold(takes: Sequence[np.ndarray], config: FoundConfig, std: np.ndar
     low = bisect_left(places, -sum(map(len, changes)) / config.tokens, key=fewer)
     high = bisect_left(places, fewer(low) + 1, key=fewer)
     return float((values[low] + values[high]) / 2)  # amid all that give as many segments
-
-
-def evenly_chosen(takes: Sequence[np.ndarray], tokens: int) -> Sequence[np.ndarray]:
-    """Return about `tokens` tokens of takes at even distances; all of them if there are fewer."""
-    return takes[:: max(1, -(-sum(map(len, takes)) // tokens))]
 
 
 def _segment_count(changes: Sequence[float], config: FoundConfig, threshold: float) -> int:
@@ -155,11 +144,15 @@ def _segment_count(changes: Sequence[float], config: FoundConfig, threshold: flo
 
 @dataclass(frozen=True)
 class SegmentRule:
-    """Where segments come from; `found` and `ruptures` need what was measured for them."""
+    """Where segments come from; `found` needs what was measured for it."""
 
     kind: SegmentKind = "annotated"
     block: int = 64
     found: FoundParameters | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind == "found" and self.found is None:
+            raise InputError("found segments need a threshold; fit one on training tokens first")
 
 
 def take_segments(
@@ -183,37 +176,11 @@ def take_segments(
         return attention_segments(annotated)
     starts = np.zeros(1, np.int64) if recording is None else runs(recording)[0]
     segments: list[np.ndarray] = []
-    for part in np.split(features, starts[1:]):
-        found = _unannotated(part, rule, name)
-        segments.append(found if not segments else found + segments[-1].max() + 1)
+    for recorded in np.split(features, starts[1:]):
+        online = OnlineSegments(rule)
+        online.segment = int(segments[-1][-1]) + 1 if segments else 0
+        segments.append(online.push(recorded, ends=False)[:, 0])
     return np.concatenate(segments)
-
-
-def _unannotated(features: np.ndarray, rule: SegmentRule, name: str) -> np.ndarray:
-    """Return c(i) [T] of tokens [T, D] that were recorded in one go."""
-    if rule.kind == "fixed":
-        return np.arange(len(features), dtype=np.int64) // rule.block
-    if rule.found is None:
-        raise InputError(f"{name}: segments of kind {rule.kind} need a threshold; fit one first")
-    if rule.kind == "found":
-        return found_segments(features, rule.found)
-    from pjepa.model.offline import ruptures_segments
-
-    return ruptures_segments(features, rule.found)
-
-
-def segment_threshold(
-    takes: Sequence[np.ndarray], config: FoundConfig, std: np.ndarray, kind: SegmentKind
-) -> float:
-    """Return what `FoundParameters.threshold` must be on these training takes.
-
-    0 where it is not used.
-    """
-    if kind == "found":
-        return fit_threshold(takes, config, std)
-    from pjepa.model.offline import fit_penalty
-
-    return fit_penalty(takes, config, std) if kind == "ruptures" else 0.0
 
 
 # Where segments end, as tokens arrive: the online half of `rule`.
@@ -223,13 +190,6 @@ class OnlineSegments:
     """Coordinates c(i), r(i) and i of tokens as they arrive."""
 
     def __init__(self, rule: SegmentRule) -> None:
-        if rule.kind == "ruptures":
-            raise InputError(
-                "segments of kind ruptures are cut with the whole take in view, so they cannot be "
-                "streamed; use found or fixed segments"
-            )
-        if rule.kind == "found" and rule.found is None:
-            raise InputError("found segments need a threshold; fit one on training tokens first")
         self.rule = rule
         self.finder = SegmentFinder(rule.found) if rule.kind == "found" and rule.found else None
         self.segment = self.offset = self.index = 0  # of the next token

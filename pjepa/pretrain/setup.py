@@ -14,7 +14,7 @@ from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.neighbours import segment_means
 from pjepa.model.objective import Jepa
 from pjepa.model.release import init_encoder
-from pjepa.model.segments import segment_threshold
+from pjepa.model.segments import fit_threshold
 from pjepa.model.style import fit_style
 from pjepa.nn.fit import AdamW
 from pjepa.pretrain.config import PjepaConfig
@@ -96,7 +96,7 @@ def measure_statistics(encoder: ProcedureEncoder, takes: Sequence[TrainingTake])
     rule = encoder.segment_rule()
     if rule.found is not None:
         features = [take.features for take in takes]
-        threshold = segment_threshold(features, rule.found.config, rule.found.std, rule.kind)
+        threshold = fit_threshold(features, rule.found.config, rule.found.std)
         encoder.found_threshold.fill_(threshold)
 
 

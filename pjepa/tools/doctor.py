@@ -31,7 +31,6 @@ NEEDED = ("torch", "torchvision", "timm", "av", "pyarrow", "safetensors", "huggi
 OPTIONAL = {
     "decord": "PyAV reads the videos instead",
     "ray": "for machine.executor: ray, install pjepa[ray]",
-    "ruptures": "for pjepa.segments: ruptures, install pjepa[segments]",
 }
 CODECS = {"h264": ("libx264", "mp4"), "vp9": ("libvpx-vp9", "webm"), "av1": ("libsvtav1", "mp4")}
 FILM_FRAMES, FILM_SIDE, FILM_FPS = 12, 96, 12

@@ -37,7 +37,6 @@ ROWS = [  # of tokens, then of means over their segments: boundaries, look-ahead
     ({}, ("annotated", 8.0), ("annotated", 8.0)),
     ({"segments": "found"}, ("found", 6.0), ("found", 6.0)),
     ({"segments": "fixed"}, ("fixed", 3.0), ("fixed", 3.0)),
-    ({"segments": "ruptures"}, ("found", None), ("found", None)),
     ({"attention": "block_causal", "positions": "1d"}, ("none", 3.0), ("annotated", 10.0)),
     ({"attention": "block_causal"}, ("annotated", 3.0), ("annotated", 10.0)),
     ({"attention": "block_causal", "segments": "fixed"}, ("fixed", 3.0), ("fixed", 3.0)),

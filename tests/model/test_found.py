@@ -1,21 +1,18 @@
 """Found segments: causal, bounded, equal to the obvious version, and where changes are."""
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pjepa.core.runs import runs
-from pjepa.model import offline
-from pjepa.model.offline import fit_penalty, ruptures_segments
 from pjepa.model.segments import (
     FoundConfig,
     FoundParameters,
     SegmentFinder,
+    SegmentRule,
     fit_threshold,
-    found_segments,
+    take_segments,
 )
 from pjepa.ui.console import InputError
 
@@ -42,6 +39,11 @@ def steps_of(lengths: list[int], width: int = 8, seed: int = 0, noise: float = 0
     rng = np.random.default_rng(seed)
     levels = np.repeat(rng.normal(size=(len(lengths), width)), lengths, axis=0)
     return levels + noise * rng.normal(size=levels.shape)
+
+
+def found_segments(features: np.ndarray, found: FoundParameters) -> np.ndarray:
+    """c(i) of a take as a whole."""
+    return take_segments(features, None, SegmentRule("found", found=found))
 
 
 def slow_segments(features: np.ndarray, found: FoundParameters) -> list[int]:
@@ -156,7 +158,6 @@ def test_precision_of_the_stream_does_not_matter() -> None:
 def test_thresholds_exist_for_takes_too_short_or_still_to_tell() -> None:
     for takes in ([np.ones((1, 3))], [np.ones((50, 3))], [np.zeros((0, 3)), np.ones((2, 3))]):
         assert np.isfinite(fit_threshold(takes, FoundConfig(8, 20), np.ones(3)))
-        assert np.isfinite(fit_penalty(takes, FoundConfig(8, 20), np.ones(3)))
 
 
 @pytest.mark.parametrize("values", [(0, 5), (8, 7), (8, 20, 9), (8, 20, 0), (8, 20, 2, 0)], ids=str)
@@ -164,29 +165,3 @@ def test_impossible_lengths_are_one_line(values: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match=r"expected 1 <= min <= mean <= max") as error:
         FoundConfig(*values)
     assert "\n" not in str(error.value)
-
-
-def test_ruptures_cuts_where_levels_change_also_across_pieces(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    lengths = [20, 31, 17, 44, 25, 16, 30] * 3
-    features = steps_of(lengths, width=100)
-    config = FoundConfig(26, 100, min_tokens=5)
-    found = FoundParameters(config, fit_penalty([features], config, np.ones(100)), np.ones(100))
-    expected = np.repeat(np.arange(len(lengths)), lengths)
-    np.testing.assert_array_equal(ruptures_segments(features, found), expected)
-    monkeypatch.setattr(offline, "PIECE", 128)
-    np.testing.assert_array_equal(ruptures_segments(features, found), expected)
-    still = np.ones((300, 100))  # no break at all: the pieces' own ends remain
-    assert runs(ruptures_segments(still, found))[1].tolist() == [128, 128, 44]
-
-
-def test_missing_ruptures_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without(name: str) -> object:
-        if name == "ruptures":
-            raise ModuleNotFoundError(name)
-        return import_module(name)
-
-    monkeypatch.setattr(offline, "import_module", without)
-    with pytest.raises(InputError, match=r"pip install 'pjepa\[segments\]'"):
-        ruptures_segments(walk(0, 50), FoundParameters(FoundConfig(8, 20), 1.0, np.ones(3)))

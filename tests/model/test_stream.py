@@ -251,7 +251,6 @@ def test_appending_does_not_copy_the_past_every_time(monkeypatch):
     [
         ({"attention": "bidirectional"}, "bidirectional attention revises"),
         ({"input_norm": "take_center"}, "mean of the whole take"),
-        ({"segments": "ruptures"}, "whole take in view"),
     ],
 )
 def test_what_cannot_be_streamed_is_refused_with_a_sentence(changes, reason):

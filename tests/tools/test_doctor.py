@@ -98,10 +98,10 @@ def test_a_film_that_reads_back_wrong_is_broken(
 
 
 def test_a_missing_extra_says_which_setting_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ruptures", None)
-    found = by_name(list(doctor.installation()))["ruptures"]
+    monkeypatch.setitem(sys.modules, "ray", None)
+    found = by_name(list(doctor.installation()))["ray"]
     assert found.state == "missing"
-    assert "for pjepa.segments: ruptures, install pjepa[segments]" in found.detail
+    assert "for machine.executor: ray, install pjepa[ray]" in found.detail
 
 
 @pytest.mark.slow
