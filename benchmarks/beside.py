@@ -129,16 +129,6 @@ def work():
         for shown in takes:
             one.step([shown], 0)
 """,
-    "reading": """
-import tempfile
-from pathlib import Path
-from benchmarks.streams import write_stream
-folder = tempfile.TemporaryDirectory()
-stream = write_stream(Path(folder.name), 40, 400, 2048)
-def work():
-    for take in stream.takes:
-        stream.read(take)
-""",
 }
 
 NEEDS = {"probes, short takes": "pjepa/probes/base/trained.py"}  # older commits lack it

@@ -12,7 +12,6 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -24,13 +23,12 @@ import pyarrow.parquet as pq
 from pjepa.core.runs import runs
 from pjepa.core.tables import readable_table
 from pjepa.storage.writing import atomic_file, atomic_path
-from pjepa.streams.pages import is_plain, plain_values
 from pjepa.streams.provenance import LABELS, StreamInfo, stream_schema
 from pjepa.ui.console import InputError
 
 PART_BYTES = 2 * 1024**3  # of features; a take is never split, so a longer one is a part alone
 DECODERS = 2  # threads that decode; takes come back in order, whatever their number
-_PLACE, _FEATURE = ("time_s", "segment", "offset"), 4  # columns: names, a number
+_PLACE = ["time_s", "segment", "offset"]
 
 
 @dataclass(frozen=True)
@@ -191,27 +189,10 @@ class StreamReader:
 
     def read(self, take_id: str) -> Take:
         """Return one take, features as float32."""
-        table = self._table(take_id, list(_PLACE))
-        return self._take(take_id, self._features(take_id), table)
-
-    def _features(self, take_id: str) -> np.ndarray:
-        """Return [T, D] float32, by pyarrow where the file is not as this module writes it."""
-        flat = self._plain_features(take_id)
-        if flat is None:
-            column = self._table(take_id, ["feature"]).column("feature").combine_chunks()
-            flat = column.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
-        return flat.reshape(-1, self.info.width)
-
-    def _plain_features(self, take_id: str) -> np.ndarray | None:
-        part, group = self._group[take_id]
-        column = self._metadata[part].row_group(group).column(_FEATURE)
-        if not is_plain(column):
-            return None
-        source, _ = self._handle(part)
-        with suppress(OSError):
-            chunk = source.read_at(column.total_compressed_size, column.data_page_offset)
-            return plain_values(chunk, np.dtype(self.dtype), column.num_values)
-        return None
+        table = self._table(take_id, [*_PLACE, "feature"])
+        flat = table.column("feature").combine_chunks().flatten()
+        features = flat.to_numpy(zero_copy_only=False).astype(np.float32)
+        return self._take(take_id, features.reshape(-1, self.info.width), table)
 
     def read_many(
         self, takes: Iterable[str] | None = None, threads: int = DECODERS
@@ -236,7 +217,7 @@ class StreamReader:
 
     def read_layout(self, take_id: str) -> Take:
         """Return one take's times and segments without its features ([T, 0]): cheap."""
-        table = self._table(take_id, list(_PLACE))
+        table = self._table(take_id, _PLACE)
         return self._take(take_id, np.zeros((len(table), 0), np.float32), table)
 
     def _take(self, take_id: str, features: np.ndarray, table: pa.Table) -> Take:
@@ -249,7 +230,7 @@ class StreamReader:
             raise InputError(f"{self.path}: no take {take_id!r}")
         part, group = self._group[take_id]
         try:
-            _, file = self._handle(part)
+            file = self._file(part)
             return file.read_row_group(group, columns=columns, use_threads=False)
         except (OSError, pa.ArrowException) as error:
             reason = " ".join(str(error).split())
@@ -258,17 +239,15 @@ class StreamReader:
                 "`pjepa doctor --verify` says what else is"
             ) from None
 
-    def _handle(self, part: int) -> tuple[pa.OSFile, pq.ParquetFile]:
-        """Return this thread's own handles; `pre_buffer` reads a take's columns at once."""
-        opened: dict[int, tuple[pa.OSFile, pq.ParquetFile]]
-        opened = self._handles.__dict__.setdefault("opened", {})
+    def _file(self, part: int) -> pq.ParquetFile:
+        """Return this thread's own handle; `pre_buffer` reads a take's columns at once."""
+        opened: dict[int, pq.ParquetFile] = self._handles.__dict__.setdefault("opened", {})
         if part not in opened:
-            source, known = pa.OSFile(str(self._parts[part])), self._metadata[part]
-            opened[part] = (
-                source,
-                pq.ParquetFile(
-                    source, metadata=known, pre_buffer=True, page_checksum_verification=True
-                ),
+            opened[part] = pq.ParquetFile(
+                self._parts[part],
+                metadata=self._metadata[part],
+                pre_buffer=True,
+                page_checksum_verification=True,
             )
         return opened[part]
 

@@ -153,8 +153,8 @@ def open_video(
 
     `max_gap_s`: stamps further apart jump. `repeats`: the frame before replaces a lost one.
 
-    decord takes 2.5 times the CPU time of PyAV (`python -m benchmarks.extract`): it decodes frames
-    that nobody asked for. So `auto` is PyAV.
+    decord takes 2.5 times the CPU time of PyAV (docs/speed.md): it decodes frames that nobody asked
+    for. So `auto` is PyAV.
     """
     index = frame_index(path, max_gap_s)
     if reader == "decord" and decord_fault(path, index) is None:

@@ -1,8 +1,6 @@
-import io
 import json
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -226,30 +224,6 @@ def test_reading_ahead_is_bounded_and_its_errors_are_named(tmp_path):
     assert len(asked) <= 3
     with pytest.raises(InputError, match="no take 'nobody'"):
         list(reader.read_many(["t00", "nobody"]))
-
-
-def test_a_take_is_one_pass_over_the_file(tmp_path):
-    """What `pre_buffer` is for: the columns of a row group lie together and come together.
-
-    Two reads, the features beginning where the rest ends.
-    """
-    path = tmp_path / "s.parquet"
-    write_parts(path, [take(f"t{n}", 300, n) for n in range(4)], 10**9)
-    reads = []
-
-    class Counted(io.FileIO):
-        def read(self, size=-1):
-            reads.append((self.tell(), size))
-            return super().read(size)
-
-    reader = StreamReader(path)
-    source = pa.PythonFile(Counted(path))
-    file = pq.ParquetFile(source, metadata=pq.read_metadata(path), pre_buffer=True)
-    reader._handles.opened = {0: (source, file)}
-    reads.clear()
-    reader.read("t2")
-    (first, size), (second, _) = reads
-    assert first + size == second
 
 
 def test_labels_of_many_takes_keep_their_order(tmp_path):
