@@ -14,10 +14,10 @@ from typing import Annotated
 
 import typer
 
+from pjepa.core.text import markdown_table
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.cost import bytes_per_hour, gpu_hours, sizes_alone, video_hours_per_gpu_hour
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.report.tables import markdown_table
 
 HOURS = (10, 1_000, 100_000)
 BACKBONES = ("vjepa2_1_vit_large_384", "vjepa2_1_vit_giant_384")

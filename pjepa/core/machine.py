@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError
 
-from pjepa.core.section import Section, one_line
+from pjepa.core.section import Section, first_fault
 from pjepa.core.tables import PARAMS
 from pjepa.storage.roots import LOCAL, local_values
 from pjepa.ui.console import InputError
@@ -36,7 +36,7 @@ class MachineConfig(Section):
     stream: Stream = "auto"  # where tokens wait for `pretrain` on a GPU: the first with room
 
 
-class Placed(Section):
+class MachineSection(Section):
     """A section whose device, workers and threads come from `machine` and `threads` of params.
 
     These fields are not written in the section itself, so a move to another machine is one edit
@@ -59,9 +59,11 @@ class Placed(Section):
         return cores() >= 2 * self.threads * processes
 
     @classmethod
-    def told(cls, name: str, value: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
-        refuse_placed(cls, name, value)
-        return placement(cls, params)
+    def from_other_sections(
+        cls, name: str, value: dict[str, Any], params: dict[str, Any]
+    ) -> dict[str, Any]:
+        refuse_machine_values(cls, name, value)
+        return values_here(cls, params)
 
 
 def machine_values(params: dict[str, Any]) -> dict[str, Any]:
@@ -101,26 +103,26 @@ def device_kind(device: str) -> str:
     return device.partition(":")[0]
 
 
-def placement(kind: type[Section], params: dict[str, Any]) -> dict[str, Any]:
+def values_here(kind: type[Section], params: dict[str, Any]) -> dict[str, Any]:
     """Return the values of `machine` and `threads` that a section of this kind needs."""
     try:
         machine = MachineConfig.model_validate(machine_values(params))
     except ValidationError as error:
-        raise InputError(one_line(error, MachineConfig, "machine")) from None
+        raise InputError(f"{PARAMS}: {first_fault(error, MachineConfig, 'machine')}") from None
     told = {**machine.model_dump(), "device": resolved_device(machine.device)}
     if "threads" in params:
         told["threads"] = params["threads"]
-    return {name: told[name] for name in placed_fields(kind) if name in told}
+    return {name: told[name] for name in machine_fields(kind) if name in told}
 
 
-def placed_fields(kind: type[Section]) -> list[str]:
+def machine_fields(kind: type[Section]) -> list[str]:
     """Return the fields that a section takes from `machine` and `threads`."""
     return [name for name, field in kind.model_fields.items() if field.exclude]
 
 
-def refuse_placed(kind: type[Section], name: str, value: dict[str, Any]) -> None:
+def refuse_machine_values(kind: type[Section], name: str, value: dict[str, Any]) -> None:
     """Raise an error if a section holds a value of the machine; it says where the value belongs."""
-    for field in placed_fields(kind):
+    for field in machine_fields(kind):
         if field in value:
             there = field if field == "threads" else f"machine.{field}"
             raise InputError(f"{PARAMS}: {name}.{field}: it is {there} now; move it there")

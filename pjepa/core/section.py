@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -43,7 +44,9 @@ class Section(BaseModel):
         return self.tuned
 
     @classmethod
-    def told(cls, name: str, value: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
+    def from_other_sections(
+        cls, name: str, value: dict[str, Any], params: dict[str, Any]
+    ) -> dict[str, Any]:
         """Return the values that the section `name` takes from other parts of params."""
         return {}
 
@@ -76,60 +79,54 @@ def read_section(
     for part in name.split("."):
         value = (value.get(part) if isinstance(value, dict) else None) or {}
     if isinstance(value, dict):
-        value = {**value, **kind.told(name, value, params)}
+        value = {**value, **kind.from_other_sections(name, value, params)}
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise InputError(one_line(error, kind, name)) from None
+        raise InputError(f"{PARAMS}: {first_fault(error, kind, name)}") from None
 
 
-def one_line(error: ValidationError, kind: type[BaseModel], name: str = "") -> str:
+def first_fault(error: ValidationError, kind: type[BaseModel], name: str = "") -> str:
     """Return the first fault of a validation error: parameter, value, what is allowed."""
     fault = error.errors()[0]
-    place = ".".join([name, *map(str, fault["loc"])]).strip(".")
+    where = ".".join([name, *map(str, fault["loc"])]).strip(".")
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if fault["type"] == "extra_forbidden":
-        return f"{PARAMS}: {place}: unknown parameter{_closest(kind, fault['loc'])}{more}"
-    text = fault["msg"].removeprefix("Value error, ")
-    allowed = _allowed(kind, fault["loc"])
+        return f"{where}: unknown parameter{_closest(kind, fault['loc'])}{more}"
+    text = fault["msg"].removeprefix("Value error, ") + _allowed(kind, fault["loc"]) + more
+    if not where:  # a fault of all values together
+        return text
     value = "" if isinstance(fault["input"], dict) else f" = {fault['input']!r}"
-    where = f"{PARAMS}: {place}{value}: " if place else f"{PARAMS}: "  # no place: all of params
-    return f"{where}{text}{allowed}{more}"
+    return f"{where}{value}: {text}"
 
 
 def _field(kind: type[BaseModel], loc: tuple[int | str, ...]) -> FieldInfo | None:
+    """Return the innermost field on the way of a fault."""
     field: FieldInfo | None = None
     owner: Any = kind
-    for part in loc:
+    for name in loc:
         fields = getattr(owner, "model_fields", {})
-        if part not in fields:
+        if name not in fields:
             return field
-        field = fields[part]
+        field = fields[name]
         owner = field.annotation
     return field
 
 
 def _allowed(kind: type[BaseModel], loc: tuple[int | str, ...]) -> str:
     field = _field(kind, loc)
-    if field is None:
-        return ""
     bounds = [
         f"{sign} {getattr(mark, attribute)}"
-        for mark in field.metadata
-        for cls, (sign, attribute) in BOUNDS.items()
-        if isinstance(mark, cls)
+        for mark in ([] if field is None else field.metadata)
+        for bound, (sign, attribute) in BOUNDS.items()
+        if isinstance(mark, bound)
     ]
     return f"; allowed: {' and '.join(bounds)}" if bounds else ""
 
 
 def _closest(kind: type[BaseModel], loc: tuple[int | str, ...]) -> str:
-    from difflib import get_close_matches
-
-    owner: Any = kind
-    for part in loc[:-1]:
-        field = getattr(owner, "model_fields", {}).get(part)
-        owner = field.annotation if field else None
-    names = list(getattr(owner, "model_fields", {}))
+    owner = _field(kind, loc[:-1])
+    names = list(getattr(kind if owner is None else owner.annotation, "model_fields", {}))
     close = get_close_matches(str(loc[-1]), names, n=1)
     return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(names)}"
 

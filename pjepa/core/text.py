@@ -1,8 +1,9 @@
-"""Text from data: natural order of names, and CSV cells safe for spreadsheets."""
+"""Text from data: natural order of names, CSV cells safe for spreadsheets, Markdown."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # spreadsheets read these as formulas
 
@@ -24,3 +25,17 @@ def sheet_cell(text: str) -> str:
 def text_of_cell(cell: str) -> str:
     """Return the text of a cell, without the quote that stops formulas."""
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA) else cell
+
+
+def escaped(text: str) -> str:
+    """Return the text from data as literal Markdown, on one line, safe inside a table."""
+    return re.sub(r"([\\`*_\[\]<>|#!~&$])", r"\\\1", " ".join(text.split()))
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table whose columns after the first are right-aligned.
+
+    Cells are Markdown.
+    """
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *rows])

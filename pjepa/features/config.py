@@ -6,11 +6,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from pjepa.core.machine import Placed
+from pjepa.core.machine import MachineSection
 from pjepa.core.section import Section
 
 
-class FeaturesConfig(Placed):
+class FeaturesConfig(MachineSection):
     """Settings of the export; `random_draws` untrained encoders of the same shape give the control
     `random`.
     """

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pjepa.core.machine import Placed
+from pjepa.core.machine import MachineSection
 from pjepa.core.section import CropView, ReaderName, Resampler, WindowMode, WindowScope
 
 TIMM = "timm:"  # `timm:NAME` is an image model that reads frame by frame
@@ -19,7 +19,7 @@ def tubelet_of(backbone: str) -> int:
     return 1 if backbone.startswith(TIMM) else 2
 
 
-class PatchesConfig(Placed):
+class PatchesConfig(MachineSection):
     """Backbone, sampling and windows; `checkpoint: random` means seeded random weights, `official`
     the backbone's released file; `crop: 0` is the backbone's own input size; `grid: 0` keeps every
     patch.

@@ -6,14 +6,14 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pjepa.core.machine import Placed
+from pjepa.core.machine import MachineSection
 from pjepa.core.section import WindowScope
 
 MAX_FOLDS = 20
 PoolerKind = Literal["mean", "action"]
 
 
-class PoolerConfig(Placed):
+class PoolerConfig(MachineSection):
     """Settings of the pooler: `mean` has nothing to train; `action` is Eq. 1, trained on the labels
     of train takes.
 

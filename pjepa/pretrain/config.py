@@ -6,11 +6,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pjepa.core.machine import Placed, Stream
+from pjepa.core.machine import MachineSection, Stream
 from pjepa.model.config import EncoderSettings
 
 
-class PjepaConfig(EncoderSettings, Placed):
+class PjepaConfig(EncoderSettings, MachineSection):
     """Settings of pretraining; defaults are the paper's, what it leaves open follows the authors'
     release.
     """

@@ -34,7 +34,7 @@ from pjepa.storage.saver import Saver
 from pjepa.storage.writing import atomic_folder, write_json
 from pjepa.ui.console import InputError, Meter, say
 from pjepa.ui.device import checked_device, tf32
-from pjepa.ui.transfer import Lane
+from pjepa.ui.transfer import CopyStream
 
 # Is the representation collapsing? What a practitioner watches beside the loss.
 
@@ -308,7 +308,7 @@ def _train(
 ) -> None:
     """Run the remaining epochs; the leader logs, keeps snapshots and saves the resume state."""
     config, team = trainer.config, trainer.team
-    lane = Lane(torch.device(config.device))
+    lane = CopyStream(torch.device(config.device))
     steps = lane.made(feed(takes, config, team, progress.epoch, progress.done))
     aside = runs_teacher_aside(config, team.size)
     with (

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pjepa.core.tables import Classes
+from pjepa.core.text import escaped
 from pjepa.report.analyses import SHOWN, Analyses, Maps, analyses_json, class_confusion, maps_json
 from pjepa.report.config import ReportConfig
 from pjepa.report.figures import (
@@ -63,7 +64,7 @@ from pjepa.report.page import (
 )
 from pjepa.report.provenance import Origin, dated, origin_parts
 from pjepa.report.results import Predictions, Results
-from pjepa.report.tables import by_privilege, escaped, report_json
+from pjepa.report.tables import by_privilege, report_json
 from pjepa.report.widgets import (
     class_data,
     class_gain_data,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pjepa.core.tables import Classes
+from pjepa.core.text import escaped, markdown_table
 from pjepa.metrics.bootstrap import FEWEST, Interval
 from pjepa.metrics.lengths import LengthBin
 from pjepa.metrics.segmentation import convention_named
@@ -26,10 +27,8 @@ from pjepa.report.tables import (
     LEGEND,
     by_privilege,
     claim_line,
-    escaped,
     few_groups,
     interval_span,
-    markdown_table,
     marked_name,
     metric_names,
     signed,

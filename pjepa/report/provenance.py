@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
+from pjepa.core.text import escaped, markdown_table
 from pjepa.report.page import Folded, Part
-from pjepa.report.tables import escaped, markdown_table
 from pjepa.storage.reading import file_sha256
 
 SHOWN = 16  # hex digits

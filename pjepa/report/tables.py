@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -189,20 +188,3 @@ def _claim_json(claim: Claim) -> dict[str, Any]:
     values |= {"needed": claim.needed, "holds": claim.holds}
     interval = None if claim.interval is None else _interval_json(claim.interval)
     return values | {"interval": interval}
-
-
-# Markdown from data: safe on one line, and tables.
-
-
-def escaped(text: str) -> str:
-    """Return the text from data as literal Markdown, on one line, safe inside a table."""
-    return re.sub(r"([\\`*_\[\]<>|#!~&$])", r"\\\1", " ".join(text.split()))
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table whose columns after the first are right-aligned.
-
-    Cells are Markdown.
-    """
-    rule = ["---", *["---:"] * (len(header) - 1)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *rows])

@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from pjepa.core.machine import Placed
+from pjepa.core.machine import MachineSection
 
 
-class SelectConfig(Placed):
+class SelectConfig(MachineSection):
     """Which snapshot is kept: `last` needs no labels, unlike the paper, which keeps the one whose
     probe is best on validation (`val`).
 
@@ -26,7 +26,7 @@ class SelectConfig(Placed):
 # `curve`: the linear probe over the epochs of pretraining.
 
 
-class CurveConfig(Placed):
+class CurveConfig(MachineSection):
     """A curve for information only: `select.by` does the choosing.
 
     At most `snapshots` are scored, evenly spaced with the last (0: no curve), with a probe on

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pjepa.core.machine import Placed
+from pjepa.core.machine import MachineSection
 from pjepa.core.section import Section
 
 
@@ -131,7 +131,7 @@ SourceName = Literal["demo", "egoexo4d", "egoprocel", "assembly101", "archive", 
 SHIPPING = ("egoprocel", "assembly101", "archive", "mstcn")  # frame features instead of videos
 
 
-class DataConfig(Placed):
+class DataConfig(MachineSection):
     """The data source; each has a section of its own, with a `path` relative to the data root.
 
     `order: shuffled` keeps every segment of the demo and breaks its procedures (falsification).

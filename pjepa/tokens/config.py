@@ -6,13 +6,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from pjepa.core.machine import Placed
+from pjepa.core.machine import MachineSection
 
 Gaps = Literal["keep", "drop"]
 Overlap = Literal["duplicate", "clip", "fail"]
 
 
-class TokensConfig(Placed):
+class TokensConfig(MachineSection):
     """Settings of the token stream; `fps` is tokens per second for every pooler (paper Sec. 4: 4
     fps).
 

@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field, ValidationError, create_model, model_validator
 
-from pjepa.core.machine import MachineConfig, refuse_placed
-from pjepa.core.section import Section, one_line, read_params
+from pjepa.core.machine import MachineConfig, refuse_machine_values
+from pjepa.core.section import Section, first_fault, read_params
+from pjepa.core.tables import PARAMS
 from pjepa.features.config import ControlsConfig, FeaturesConfig
 from pjepa.patches.config import PatchesConfig
 from pjepa.pooler.config import PoolerConfig
@@ -91,11 +92,11 @@ def check_params() -> Params:
     values = read_params()
     for name, field in Params.model_fields.items():
         if isinstance(values.get(name), dict) and isinstance(field.annotation, type):
-            refuse_placed(field.annotation, name, values[name])
+            refuse_machine_values(field.annotation, name, values[name])
     try:
         return Params.model_validate(values)
     except ValidationError as error:
-        raise InputError(one_line(error, Params)) from None
+        raise InputError(f"{PARAMS}: {first_fault(error, Params)}") from None
 
 
 def dotted(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:

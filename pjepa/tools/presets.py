@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import RoundTripRepresenter
 
-from pjepa.core.section import Section, one_line, read_params
+from pjepa.core.section import Section, first_fault, read_params
 from pjepa.tools.params import Params
 from pjepa.tools.paths import PARAMS
 from pjepa.ui.console import InputError
@@ -57,7 +57,7 @@ def preset_values(name: str, keep: Sequence[str] = (), folder: Path | None = Non
     try:
         return Params.model_validate(changes)
     except ValidationError as error:
-        fault = one_line(error, Params).removeprefix(f"{PARAMS}: ")
+        fault = first_fault(error, Params)
         place = f"{path} with the kept sections" if keep else f"{path}"
         raise InputError(f"{place}: {fault}") from None
 

@@ -41,14 +41,14 @@ def sent(x: Tensor, device: torch.device | str) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Handed(Generic[Item]):
+class ReadyItem(Generic[Item]):
     """An item made in a lane, and the event after which its tensors are there."""
 
     item: Item
     made: Any
 
 
-class Lane:
+class CopyStream:
     """A stream of the device for another thread: its copies run while the main one computes.
 
     Where the device has no streams, items pass through.
@@ -59,7 +59,7 @@ class Lane:
         plain = device.type == "cpu" or not hasattr(self.module, "Stream")
         self.stream = None if plain else self.module.Stream(device)
 
-    def made(self, items: Iterable[Item]) -> Iterator[Handed[Item]]:
+    def made(self, items: Iterable[Item]) -> Iterator[ReadyItem[Item]]:
         """Yield the items, made one by one in this lane; to be run on the other thread."""
         left = iter(items)
         while True:
@@ -68,9 +68,9 @@ class Lane:
                 event = None if self.stream is None else self.stream.record_event()
             if item is None:
                 return
-            yield Handed(item, event)
+            yield ReadyItem(item, event)
 
-    def taken(self, handed: Handed[Item]) -> Item:
+    def taken(self, handed: ReadyItem[Item]) -> Item:
         """Return the item for what follows; the device waits for it, the host does not.
 
         Its memory belongs to the lane, which must not use it again before this stream is done.

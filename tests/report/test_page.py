@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pjepa.core.tables import read_videos
+from pjepa.core.text import escaped, markdown_table
 from pjepa.report.config import ReportConfig
 from pjepa.report.content import ReportRun, run_page, write_unlabelled
 from pjepa.report.frames import picture_times, take_sheets
@@ -27,7 +28,6 @@ from pjepa.report.page import (
 )
 from pjepa.report.provenance import read_origin
 from pjepa.report.results import TakePrediction, read_predictions, read_results
-from pjepa.report.tables import escaped, markdown_table
 from pjepa.report.widgets import score_data, span_data
 from pjepa.tools import paths
 from stages.report import read_run, tracked_code

@@ -8,18 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pjepa.core.text import escaped, markdown_table
 from pjepa.metrics.bootstrap import Interval
 from pjepa.probes.linear.probe import primitive_targets
 from pjepa.report.config import CONTROLS, ENCODED, KNOWN, ReportConfig
 from pjepa.report.gains import DemoNumbers, demo_numbers, proof_claims
-from pjepa.report.markdown import (
-    ABOUT,
-    escaped,
-    headline,
-    headline_markdown,
-    markdown_table,
-    report_markdown,
-)
+from pjepa.report.markdown import ABOUT, headline, headline_markdown, report_markdown
 from pjepa.report.results import Results, read_results
 from pjepa.report.tables import claim_line, headline_rows, interval_span, metrics_json, report_json
 from pjepa.storage.writing import write_json

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, field_validator
 
-from pjepa.core.machine import Placed
+from pjepa.core.machine import MachineSection
 from pjepa.core.section import Section
 from pjepa.storage.reading import read_object
 from pjepa.storage.writing import atomic_folder, write_json
@@ -18,7 +18,7 @@ SelectOn = Literal["holdout", "val", "test", "last"]
 ProtocolName = Literal["segments", "seconds"]
 
 
-class ProbeCommonConfig(Placed):
+class ProbeCommonConfig(MachineSection):
     """Settings shared by all probes: takes to fit, choose and report on, and streaming."""
 
     purpose: ClassVar[str] = (

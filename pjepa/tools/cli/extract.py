@@ -18,7 +18,7 @@ from pjepa.core.section import (
     ReaderName,
     Resampler,
     WindowMode,
-    one_line,
+    first_fault,
     read_section,
 )
 from pjepa.patches.config import PatchesConfig, tubelet_of
@@ -101,8 +101,7 @@ def checked(options: dict[str, Any]) -> PatchesConfig:
     try:
         return PatchesConfig.model_validate(options)
     except ValidationError as error:
-        fault = one_line(error, PatchesConfig, "patches").removeprefix(f"{paths.PARAMS}: ")
-        raise InputError(fault) from None
+        raise InputError(first_fault(error, PatchesConfig, "patches")) from None
 
 
 def is_given(context: typer.Context, name: str) -> bool:
@@ -222,9 +221,9 @@ def planned_config(context: typer.Context, model: Path | None) -> PatchesConfig:
 
 def hourly_table(backbones: list[str], tokens_fps: float, crop: int) -> str:
     """Return what an hour of video costs with each backbone, as a Markdown table."""
+    from pjepa.core.text import markdown_table
     from pjepa.patches.cost import hourly_costs
     from pjepa.patches.vjepa21 import VARIANTS
-    from pjepa.report.tables import markdown_table
 
     released = [name for name, variant in VARIANTS.items() if variant.file]
     rows = []

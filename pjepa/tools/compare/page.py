@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pjepa.core.text import escaped, markdown_table
 from pjepa.metrics.bootstrap import Interval
 from pjepa.report.analyses import Maps, class_confusion, medians_from, same_segments
 from pjepa.report.content import Draft, map_parts, timeline_parts, training_parts
@@ -16,16 +17,7 @@ from pjepa.report.gains import class_gains, f1_by_length, take_gains
 from pjepa.report.markdown import given_markdown, lengths_markdown, trajectory_markdown
 from pjepa.report.page import Folded, Page, Part, page_html
 from pjepa.report.provenance import params_text
-from pjepa.report.tables import (
-    LEGEND,
-    by_privilege,
-    escaped,
-    markdown_table,
-    marked_name,
-    metric_names,
-    signed,
-    with_mark,
-)
+from pjepa.report.tables import LEGEND, by_privilege, marked_name, metric_names, signed, with_mark
 from pjepa.report.widgets import (
     class_data,
     class_gain_data,
