@@ -34,6 +34,7 @@ settings.load_profile("house")
 # Started first and in this order, so that none is left to run alone at the end.
 LONGEST = (
     "pipeline/test_repro.py",
+    "pipeline/test_repro_again.py",
     "pipeline/test_own_videos.py",
     "pipeline/test_sources.py",
     "pipeline/test_preset_runs.py",

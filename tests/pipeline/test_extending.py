@@ -73,7 +73,7 @@ def copy(tmp_path: Path) -> Path:
 def test_each_recipe_works(copy: Path) -> None:
     probe = copy / "probes/dummy"
     probe.mkdir()
-    for name, text in (("__init__", ""), ("config", PROBE_CONFIG), ("kind", PROBE_KIND)):
+    for name, text in (("__init__", ""), ("config", PROBE_CONFIG), ("probe", PROBE_KIND)):
         (probe / f"{name}.py").write_text(text)
     edit(
         copy / "takes/config.py",
@@ -85,9 +85,9 @@ def test_each_recipe_works(copy: Path) -> None:
     row = '\nVARIANTS["vjepa2_1_vit_dummy"] = Variant(48, 4, 2, 96, (0, 1, 2, 3))\n'
     file = copy / "patches/vjepa21.py"
     file.write_text(file.read_text() + row)
-    edit(copy / "encoder/config.py", 'AttentionMode = Literal["clip_causal",',
+    edit(copy / "model/config.py", 'AttentionMode = Literal["clip_causal",',
          'AttentionMode = Literal["pairs", "clip_causal",')  # fmt: skip
-    edit(copy / "encoder/attention/layout.py", '        if attention == "block_causal":',
+    edit(copy / "model/attention.py", '        if attention == "block_causal":',
          '        if attention == "pairs":\n            return self.index // 2\n'
          '        if attention == "block_causal":')  # fmt: skip
     environment = dict(os.environ, PYTHONPATH=str(copy.parent), OMP_NUM_THREADS="1")

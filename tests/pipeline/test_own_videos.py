@@ -1,6 +1,6 @@
 """What the README promises a newcomer: a clone, a folder of videos, `dvc repro`, an eleventh video.
 
-Commands run as people type them, in a real `git clone`. Only sizes differ: an untrained backbone of
+Commands run as people type them. Only sizes differ: an untrained backbone of
 few pixels, as `pjepa data init` suggests, and a short training.
 """
 
@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import csv
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
-from dvc.utils.hydra import apply_overrides
 
 from pjepa.streams.stream import read_stream
-from tests.pipeline.test_repro import ROOT, environment
+from tests.pipeline.copies import Copy
 
 pytestmark = pytest.mark.slow
 STEPS = ("open box", "cut tape", "fold lid")
@@ -60,108 +56,79 @@ def film(path: Path, order: tuple[str, ...], seed: int) -> None:
         container.mux(stream.encode())
 
 
-def films(folder: Path, labelled: bool) -> Path:
-    """Ten videos in two folders, with labels.csv or without; returns an eleventh, elsewhere."""
-    lines = ["video,start,end,label,participant"]
-    for number in range(11):
-        order = tuple(np.roll(STEPS, number % 3))
-        name = f"{'monday' if number % 2 else 'tuesday'}/take {number:02d}.mp4"
-        film(folder / name if number < 10 else folder.parent / "eleventh.mp4", order, number)
-        lines += [
-            f"{name},{PART_S * k},{PART_S * k + PART_S},{step},p{number % 5}"
-            for k, step in enumerate(order)
-            if number < 10
-        ]
-    if labelled:
-        (folder / "labels.csv").write_text("\n".join(lines))
+def order(number: int) -> tuple[str, ...]:
+    return tuple(np.roll(STEPS, number % 3))
+
+
+def name(number: int) -> str:
+    return f"{'monday' if number % 2 else 'tuesday'}/take {number:02d}.mp4"
+
+
+def write_films(folder: Path) -> Path:
+    """Ten videos in two folders; returns an eleventh, elsewhere."""
+    for number in range(10):
+        film(folder / name(number), order(number), number)
+    film(folder.parent / "eleventh.mp4", order(10), 10)
     return folder.parent / "eleventh.mp4"
 
 
-class Clone:
-    """`git clone` of this project, with what is not committed yet."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        git = ["git", "clone", "--quiet", "--local", str(ROOT), str(folder)]
-        subprocess.run(git, check=True, capture_output=True)
-        listed = ["git", "ls-files", "--modified", "--others", "--exclude-standard", "-z"]
-        names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        for name in filter(None, names.split("\0")):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            if (ROOT / name).is_file():
-                shutil.copy(ROOT / name, folder / name)
-
-    def run(self, *command: object, fails: bool = False) -> str:
-        """A command in the clone, with its own code; returns what it said."""
-        unset = ("PYTHONPATH", "PJEPA_DATA_ROOT", "PJEPA_DEVICE", "PJEPA_CACHE")
-        kept = {name: value for name, value in environment().items() if name not in unset}
-        there = {"PYTHONPATH": str(self.folder), "PJEPA_CACHE": str(self.folder / "cache")}
-        there |= {"OMP_NUM_THREADS": "1", "PJEPA_WORKERS": "1"}
-        words = [str(word) for word in command]
-        if words[0] == "pjepa":
-            words[:1] = [sys.executable, "-m", "pjepa"]
-        done = subprocess.run(
-            words, cwd=self.folder, env={**kept, **there},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-        )  # fmt: skip
-        assert (done.returncode != 0) == fails, f"{' '.join(words)}\n{done.stdout}"
-        return done.stdout
-
-    def change(self, *settings: str) -> None:
-        """What a person would edit in params.yaml."""
-        apply_overrides(str(self.folder / "params.yaml"), [*settings])
+def write_labels(folder: Path) -> None:
+    lines = [
+        f"{name(number)},{PART_S * k},{PART_S * k + PART_S},{step},p{number % 5}"
+        for number in range(10)
+        for k, step in enumerate(order(number))
+    ]
+    (folder / "labels.csv").write_text("\n".join(["video,start,end,label,participant", *lines]))
 
 
 def suggested(said: str) -> list[str]:
-    """The command with which `init` lets people try every step without weights."""
-    command = re.search(r"`(dvc exp run [^`]*)`", said)
+    """The settings with which `init` lets people try every step without weights."""
+    command = re.search(r"`dvc exp run ([^`]*)`", said)
     assert command, said
-    return command[1].split()
+    return [word for word in command[1].split() if word != "-S"]
 
 
-@pytest.fixture
-def clone(tmp_path: Path) -> Clone:
-    return Clone(tmp_path / "clone")
+def error(said: str) -> str:
+    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    return line
 
 
-def test_ten_videos_without_labels_become_features(clone: Clone, tmp_path: Path) -> None:
-    eleventh = films(tmp_path / "films", labelled=False)
-    said = clone.run("pjepa", "data", "init", tmp_path / "films")
+def test_ten_videos_become_features_and_with_labels_the_steps_of_an_eleventh(
+    tmp_path: Path,
+) -> None:
+    project, films = Copy(tmp_path / "project", {}), tmp_path / "films"
+    eleventh = write_films(films)
+
+    said = project.run("pjepa", "data", "init", films)
     assert "without labels no probe, so no `pjepa predict`" in said
     assert "pjepa fetch vjepa2_1_vit_large_384" in said
-    assert "no take has labels: probes will be skipped" in clone.run("pjepa", "data", "check")
-    sizes = [word for size in (*SIZES, "cells.representations=[pjepa]") for word in ("-S", size)]
-    ran = clone.run(*suggested(said), *sizes)
+    assert "no take has labels: probes will be skipped" in project.run("pjepa", "data", "check")
+    project.change(*suggested(said), *SIZES, "cells.representations=[pjepa]")
+    ran = project.run("dvc", "repro")
     assert "no probe was run: no take has labels" in ran
     assert "features are in data/representations/" in ran
-    stream = read_stream(clone.folder / "data/representations/pjepa/stream.parquet")
+    stream = read_stream(project.folder / "data/representations/pjepa/stream.parquet")
     assert len(stream.takes) == 10
-    refused = clone.run("pjepa", "predict", eleventh, "--out", tmp_path / "steps", fails=True)
-    errors = [line for line in refused.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1
-    assert "no take has labels" in errors[0]
-    clone.run("pjepa", "extract", eleventh, "--model", "models", "--out", tmp_path / "features")
+    refused = project.run("pjepa", "predict", eleventh, "--out", tmp_path / "steps", fails=True)
+    assert "no take has labels" in error(refused)
+    project.run("pjepa", "extract", eleventh, "--model", "models", "--out", tmp_path / "features")
     features = np.load(tmp_path / "features/eleventh.npy")
     assert features.shape == (4 * PART_S * len(STEPS), 32)
 
-
-def test_ten_videos_with_labels_become_steps_of_an_eleventh(clone: Clone, tmp_path: Path) -> None:
-    eleventh = films(tmp_path / "films", labelled=True)
-    said = clone.run("pjepa", "data", "init", tmp_path / "films")
+    write_labels(films)
+    said = project.run("pjepa", "data", "init", films)
     assert "probes on 10 labelled videos" in said
     offer = re.search(r"`pjepa (data init .*? --pooler action)`", said)
     assert offer
-    said = clone.run("pjepa", *offer[1].split())
+    said = project.run("pjepa", *offer[1].split())
     assert "+  kind: action" in said
-    assert clone.run("pjepa", "data", "check").endswith("ok\n")
-    untrained = [word for word in suggested(said) if "=" in word]
-    clone.change(*untrained, *SIZES, *POOLER, "cells.representations=[raw,pjepa]")
-    ran = clone.run("dvc", "repro")
-    assert "linear probe on test, percent" in ran
-    clone.run("pjepa", "predict", eleventh, "--out", tmp_path / "steps")
+    assert project.run("pjepa", "data", "check").endswith("ok\n")
+    project.change(*suggested(said), *SIZES, *POOLER, "cells.representations=[raw,pjepa]")
+    assert "linear probe on test, percent" in project.run("dvc", "repro")
+    project.run("pjepa", "predict", eleventh, "--out", tmp_path / "steps")
     with (tmp_path / "steps/segments.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["video"] for row in rows} == {"eleventh.mp4"}
     assert {row["label"] for row in rows} <= set(STEPS)
     assert float(rows[-1]["end"]) == PART_S * len(STEPS)
-    assert str(tmp_path) not in (clone.folder / "dvc.lock").read_text()
+    assert str(tmp_path) not in (project.folder / "dvc.lock").read_text()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +17,11 @@ from moto.server import ThreadedMotoServer
 
 from pjepa.tools.params import Params
 from pjepa.tools.presets import params_text
+from tests.pipeline.copies import Copy, ran
 from tests.pipeline.test_preset_runs import miniature
-from tests.pipeline.test_repro import Copy, ran
 
 pytestmark = pytest.mark.slow
 BUCKET = "pjepa-team"
-SCAN = (sys.executable, "-c", "from pjepa.tools.cli import app; app()", "data", "scan")
 
 
 class PresetCopy(Copy):
@@ -40,7 +38,7 @@ class PresetCopy(Copy):
             shutil.move(tiny, folder / tiny.name)
         (folder / "local.yaml").write_text(f"data_root: {root}\n")
         (folder / "params.yaml").write_text(params_text(Params.model_validate(values)))
-        self.run(*SCAN)
+        self.run("pjepa", "data", "scan")
         self.commit()
 
     @classmethod
