@@ -7,7 +7,6 @@ from pjepa.core.tables import SHIPPED, FeatureInfo, read_boundaries, read_featur
 from pjepa.patches.checkpoint import RANDOM
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.extract import extract
-from pjepa.patches.identity import as_measured
 from pjepa.patches.local import chosen_executor
 from pjepa.patches.store import CUTS, REPEATED, link_take, write_skipped
 from pjepa.storage.work import work_root
@@ -23,7 +22,7 @@ def run() -> None:
     if features is not None:
         write_shipped(features)
         return
-    config = as_measured(read_section(PatchesConfig, "patches"), paths.VIDEOS_TABLE)
+    config = read_section(PatchesConfig, "patches")
     if config.checkpoint == RANDOM:
         say(f"patches: {config.backbone} has RANDOM weights (seed {config.seed}), not trained ones")
     rows = read_videos(paths.VIDEOS_TABLE)

@@ -12,7 +12,6 @@ from pjepa.takes.sources.registry import open_source
 from pjepa.takes.sources.scan import check_scan
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main
-from pjepa.video.index import MAX_GAP_S
 
 
 def run() -> None:
@@ -23,8 +22,7 @@ def run() -> None:
         film_demo(config)
     else:
         write_no_demo(config.source)
-    gap = None if config.max_gap_s == MAX_GAP_S else config.max_gap_s
-    write_source(source, paths.TAKES, config.holdout, config.seed, gap)
+    write_source(source, paths.TAKES, config.holdout, config.seed)
 
 
 def write_no_demo(source: str) -> None:

@@ -25,7 +25,8 @@ from pjepa.ui.console import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_GAP = b"max_gap_s"  # metadata of the table of videos
+MAX_GAP_S = 10.0  # without a frame; time stamps that are further apart jump
+MAX_GAP = b"max_gap_s"  # metadata of the table of videos, where it is another
 VIDEOS = pa.schema(
     {
         "take_id": pa.string(),
@@ -68,7 +69,8 @@ SPLITS = ("train", "val", "test", "pretrain")
 class VideoRow:
     """One take's video, or the frame features shipped instead; names are relative to `root`.
 
-    `features` is a locator `kind:path#key` that `pjepa.takes.features` reads; `fps` is then theirs.
+    `features` is a locator `kind:path#key` that `pjepa.takes.shipped` reads; `fps` is then theirs.
+    Pauses between frames up to `max_gap_s` (the same in all rows) count as duration.
     """
 
     take_id: str
@@ -77,6 +79,7 @@ class VideoRow:
     duration_s: float
     features: str | None = None
     root: Root = "project"
+    max_gap_s: float = MAX_GAP_S
 
     @property
     def path(self) -> Path:
@@ -137,26 +140,13 @@ def readable_table(path: Path, stage: str = "takes") -> Iterator[None]:
         ) from None
 
 
-def write_videos(
-    path: Path,
-    rows: list[VideoRow],
-    features: FeatureInfo | None = None,
-    max_gap_s: float | None = None,
-) -> None:
-    """Write the table of videos, or of the shipped features and what they are.
-
-    `max_gap_s`: pauses between frames up to this length count as duration; None: the default.
-    """
-    about = {} if max_gap_s is None else {MAX_GAP: str(max_gap_s).encode()}
+def write_videos(path: Path, rows: list[VideoRow], features: FeatureInfo | None = None) -> None:
+    """Write the table of videos, or of the shipped features and what they are."""
+    gap = rows[0].max_gap_s if rows else MAX_GAP_S
+    about = {} if gap == MAX_GAP_S else {MAX_GAP: str(gap).encode()}
     if features is not None:
         about[b"pjepa"] = json.dumps(asdict(features), sort_keys=True).encode()
     write_table(path, [asdict(row) for row in rows], VIDEOS.with_metadata(about or None))
-
-
-def read_max_gap(path: Path) -> float | None:
-    """Return the longest pause that counts as duration in these videos; None: the default."""
-    stored = (pq.read_schema(path).metadata or {}).get(MAX_GAP)
-    return None if stored is None else float(stored)
 
 
 def read_feature_info(path: Path) -> FeatureInfo | None:
@@ -168,7 +158,9 @@ def read_feature_info(path: Path) -> FeatureInfo | None:
 
 def read_videos(path: Path) -> list[VideoRow]:
     """Return videos in stable take order."""
-    return [VideoRow(**row) for row in read_table(path, VIDEOS).to_pylist()]
+    rows = read_table(path, VIDEOS).to_pylist()
+    gap = float((pq.read_schema(path).metadata or {}).get(MAX_GAP, MAX_GAP_S))
+    return [VideoRow(**row, max_gap_s=gap) for row in rows]
 
 
 def read_boundaries(path: Path) -> BoundaryTimes:

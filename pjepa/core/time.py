@@ -75,15 +75,15 @@ class Sampling:
         self,
         count: int,
         boundaries: NDArray[np.float64] | None = None,
-        cuts: Sequence[int] = (),
+        jumps_s: Sequence[float] = (),
     ) -> list[Window]:
         """Return windows that cover each of `count` tokens once, in order.
 
         `segment`: none crosses an annotated boundary [S, 2], and tokens in no segment form runs of
-        their own; `take`: the take is one run. None crosses a cut, a token that begins anew.
+        their own; `take`: the take is one run. None crosses a jump of the time stamps.
         """
         ids = window_ids(count, self.tokens_fps, self.scope, boundaries)
-        starts, lengths = runs(cut_ids(ids, cuts))
+        starts, lengths = runs(cut_ids(ids, jumps_s, self.tokens_fps))
         return [
             self._window(begin, start, min(start + self.kept, end))
             for begin, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
@@ -111,17 +111,23 @@ def token_count(duration_s: float, tokens_fps: float) -> int:
     return max(1, math.ceil(duration_s * tokens_fps - TIME_TOLERANCE))
 
 
+def recordings(times_s: NDArray[np.float64], jumps_s: Sequence[float]) -> NDArray[np.int64]:
+    """Return which recording of a take is on at each time, [T]; a jump begins the next one."""
+    return np.searchsorted(np.array(jumps_s), times_s + TIME_TOLERANCE, side="right")
+
+
+def cut_ids(
+    ids: NDArray[np.int64], jumps_s: Sequence[float], tokens_fps: float
+) -> NDArray[np.int64]:
+    """Return ids [count] of tokens that also differ between the two sides of a jump."""
+    if not len(jumps_s):
+        return ids
+    return recordings(token_times(len(ids), tokens_fps), jumps_s) * (ids.max() + 2) + ids
+
+
 def cut_steps(jumps_s: Sequence[float], tokens_fps: float) -> list[int]:
     """Return the first token after each jump of the time stamps."""
     return sorted({math.ceil(time * tokens_fps - TIME_TOLERANCE) for time in jumps_s})
-
-
-def cut_ids(ids: NDArray[np.int64], cuts: Sequence[int]) -> NDArray[np.int64]:
-    """Return ids [count] that also differ between the two sides of a cut."""
-    if not len(cuts):
-        return ids
-    parts = np.searchsorted(np.array(cuts, np.int64), np.arange(len(ids)), side="right")
-    return parts * (ids.max() + 2) + ids
 
 
 def token_times(count: int, tokens_fps: float) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from pjepa.core.runs import runs
 from pjepa.core.section import ReaderName, SegmentChoice
 from pjepa.core.tables import Classes, read_classes
-from pjepa.core.time import cut_ids
+from pjepa.core.time import recordings, token_times
 from pjepa.features.encoded import encoder_info, encoder_provenance
 from pjepa.live.outlook import Outlook
 from pjepa.model.encoder import ProcedureEncoder
@@ -48,7 +48,6 @@ from pjepa.tokens.config import TokensConfig
 from pjepa.tokens.materialise import stream_info
 from pjepa.ui.console import InputError
 from pjepa.ui.device import checked_device
-from pjepa.video.index import MAX_GAP_S
 
 SHORT_S = 2.0  # seconds of a live window by default, where training had longer ones
 SEEN = {"raw": False, "pjepa": True}  # representation: does it need the encoder
@@ -92,7 +91,6 @@ class Wanted:
     takes: Path = Path("data/takes/takes.parquet")
     device: str = "cpu"
     reader: ReaderName = "auto"
-    max_gap_s: float = MAX_GAP_S
     questions: Path = Path("results/questions")  # of `pjepa questions`, if it was run
 
 
@@ -207,7 +205,7 @@ def live_windows(
     """Return window settings, steps pooled together, and notes on differences."""
     names = set(PatchesConfig.model_fields) & set(vars(info))
     trained = PatchesConfig(**{name: getattr(info, name) for name in names})
-    here = {"device": wanted.device, "reader": wanted.reader, "max_gap_s": wanted.max_gap_s}
+    here = {"device": wanted.device, "reader": wanted.reader}
     trained = trained.model_copy(update={"window_scope": "take", **here})
     notes = []
     if info.window_scope == "segment":
@@ -296,13 +294,15 @@ def _training_tokens(wanted: Wanted) -> Sequence[np.ndarray]:
 
 
 def represented(
-    stack: FeatureModels, tokens: np.ndarray, name: str, cuts: Sequence[int] = ()
+    stack: FeatureModels, tokens: np.ndarray, name: str, jumps_s: Sequence[float] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the features [T, d] of a video's tokens [T, D], and its segments c(i) [T].
 
-    No segment reaches across a cut, a token before which the time stamps jump.
+    No segment reaches across a jump of the time stamps.
     """
-    recording = cut_ids(np.zeros(len(tokens), np.int64), cuts)
+    facts = stack.pooler.facts
+    times = token_times(len(tokens), facts.patches.tokens_fps * facts.per_step)
+    recording = recordings(times, jumps_s)
     segments = take_segments(tokens, None, stack.rule, name, recording)
     if stack.encoder is None:
         return tokens, segments
@@ -311,12 +311,11 @@ def represented(
 
 
 def patch_features(
-    stack: FeatureModels, patches: np.ndarray, cuts: Sequence[int] = ()
+    stack: FeatureModels, patches: np.ndarray, jumps_s: Sequence[float] = ()
 ) -> np.ndarray:
     """Return the features [T, d] of a video's patches [steps, cells, width]; it may be cut."""
-    tokens = stack.pooler.tokens(patches, cuts=cuts)
-    per_step = stack.pooler.facts.per_step
-    return represented(stack, tokens, "the video", [cut * per_step for cut in cuts])[0]
+    tokens = stack.pooler.tokens(patches, jumps_s=jumps_s)
+    return represented(stack, tokens, "the video", jumps_s)[0]
 
 
 def features_info(stack: FeatureModels, model: Path) -> StreamInfo:

@@ -282,13 +282,12 @@ def predicted(
     models: Models, video: Path, name: str = "", cleaning: Cleaning = AS_SCORED
 ) -> Predicted:
     """Return the class probabilities and labels of one video's tokens."""
-    info = frame_index(video, models.patches.max_gap_s).info
+    info = frame_index(video).info
     per_step = models.pooler.facts.per_step
-    cuts = cut_steps([jump.time_s for jump in info.jumps], models.patches.tokens_fps)
-    tokens = video_tokens(models, video, info, cuts)
+    tokens = video_tokens(models, video, info)
     rate = models.patches.tokens_fps * per_step
-    token_cuts = tuple(cut * per_step for cut in cuts)
-    features, segments = represented(models, tokens, video.name, token_cuts)
+    token_cuts = tuple(cut_steps(info.jumps_s, rate))
+    features, segments = represented(models, tokens, video.name, info.jumps_s)
     scores = models.probe.predict(features, segments)
     labels = cleaned_labels(scores, 1 / rate, cleaning, token_cuts)
     times = np.arange(len(tokens)) / rate
@@ -300,17 +299,16 @@ def predicted(
     )
 
 
-def video_tokens(
-    models: Models, video: Path, info: VideoInfo, cuts: Sequence[int] = ()
-) -> np.ndarray:
+def video_tokens(models: Models, video: Path, info: VideoInfo) -> np.ndarray:
     """Return tokens [T, D] of a video file, pooled as windows arrive.
 
-    No window reaches across a cut.
+    No window reaches across a jump of the time stamps.
     """
     job = Job(video.name, str(video), video, info.duration_s, None, video)  # nothing is written
     patches = patch_info(models.patches, models.backbone.facts)
     batches = decoded_batches(job, models.backbone, models.patches, patches)
     steps = token_count(info.duration_s, models.patches.tokens_fps)
+    cuts = cut_steps(info.jumps_s, models.patches.tokens_fps)
     try:
         with Meter(video.name, steps, "step") as meter, Prefetch(batches, 1, PATIENCE_S) as ready:
             found = list(_pooled(models, _encoded(models, iter(ready), meter), cuts))

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from pjepa.core.tables import MAX_GAP_S
 from pjepa.live.labels import Decided, LabelStream, StepRuns
 from pjepa.live.models import Models
 from pjepa.live.outlook import OutlookStream
@@ -55,6 +56,7 @@ class Options:
     jsonl: Path | None = None  # a file, or - for standard output
     state: Path | None = None
     quiet: bool = False
+    max_gap_s: float = MAX_GAP_S  # stamps that are further apart begin a new recording
 
 
 class Session:
@@ -90,11 +92,11 @@ class Session:
         hop, piped = grid.hop, self.name == PIPE
         context = self.models.patches.steps - hop
         start = 0 if piped else max(0, done - context) // hop * hop
-        config = self.models.patches
+        config, gap = self.models.patches, self.options.max_gap_s
         return LiveSource(
             self.name, grid, self.models.backbone.prepared, self.options.live,
             self.options.stall_s, start, done if piped else 0, pipe,
-            None if piped else open_take(Path(self.name), config), config.max_gap_s,
+            None if piped else open_take(Path(self.name), config, gap), gap,
         )  # fmt: skip
 
     def run(self) -> dict[str, Any]:

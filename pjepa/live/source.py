@@ -25,10 +25,11 @@ import av
 import numpy as np
 from torch import Tensor
 
+from pjepa.core.tables import MAX_GAP_S
 from pjepa.core.time import TIME_TOLERANCE, cut_steps, token_count
 from pjepa.ui.console import InputError
 from pjepa.video.decoder import Frames, Upright
-from pjepa.video.index import DECODE_ORDER, MAX_GAP_S
+from pjepa.video.index import DECODE_ORDER
 from pjepa.video.reader import Reader, open_video
 from pjepa.video.timeline import Clock, Jump
 

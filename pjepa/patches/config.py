@@ -55,7 +55,6 @@ class PatchesConfig(MachineSection):
     window_stride: int = Field(1, ge=1)  # tokens kept of a trailing window
     reader: ReaderName = "auto"
     on_error: Literal["fail", "repeat", "skip"] = "fail"  # skip: leaves takes out; repeat: frames
-    max_gap_s: float = Field(10.0, gt=0)  # of videos without takes; those have data.max_gap_s
     grid: int = Field(0, ge=0)
     batch_windows: int = Field(4, ge=1)
     threads: int = Field(1, ge=1)  # its own: another number encodes every video again

@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pjepa.core.time import Window, cut_steps, token_count
+from pjepa.core.tables import MAX_GAP_S
+from pjepa.core.time import Window, token_count
 from pjepa.nn.prefetch import Prefetch, StalledError
 from pjepa.patches.backbone import Backbone, BackboneFacts, load_backbone
 from pjepa.patches.config import PatchesConfig
@@ -48,6 +49,7 @@ class Job:
     boundaries: NDArray[np.float64] | None
     target: Path
     about_s: float = 0.0  # what its header says, for the progress line
+    max_gap_s: float = MAX_GAP_S
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class WindowBatch:
-    """Prepared windows [B, 3, T, crop, crop] of a take of `steps` tokens that jumps at `jumps`."""
+    """Prepared windows [B, 3, T, crop, crop] of a take of `steps` tokens; it jumps at `jumps_s`."""
 
     windows: list[Window]
     video: Tensor
     steps: int
-    jumps: tuple[float, ...] = ()  # seconds
+    jumps_s: tuple[float, ...] = ()
     repeated: int = 0  # frames of the take so far that were replaced by the one before
 
 
@@ -141,23 +143,22 @@ def decoded_batches(
     """Yield the take's windows in order, read and prepared; runs on its own thread."""
     torch.set_num_threads(1)  # of this thread: the encoder has the others
     sampling, device = info.sampling, torch.device(config.device)
-    with open_take(job.video, config) as reader:
+    with open_take(job.video, config, job.max_gap_s) as reader:
         found = reader.info.duration_s
         for jump in reader.info.jumps:
             say(f"{job.name}: {jump}: a new recording begins there")
-        jumps = tuple(jump.time_s for jump in reader.info.jumps)
-        cuts = cut_steps(jumps, sampling.tokens_fps)
+        jumps_s = reader.info.jumps_s
         if found < job.duration_s - CUT_OFF_S:
             raise InputError(
                 f"{job.video}: is cut off, {found:.1f} of {job.duration_s:.1f} s are there; {AGAIN}"
             )
         steps = token_count(found, sampling.tokens_fps)
-        plan = sampling.windows(steps, job.boundaries, cuts)
+        plan = sampling.windows(steps, job.boundaries, jumps_s)
         for start in range(0, len(plan), config.batch_windows):
             part = plan[start : start + config.batch_windows]
             frames = (reader.frames(sampling.frame_times(window)) for window in part)
             video = torch.stack([backbone.prepared(shown) for shown in frames])
-            yield WindowBatch(part, pinned(video, device), steps, jumps, reader.stand_ins)
+            yield WindowBatch(part, pinned(video, device), steps, jumps_s, reader.stand_ins)
 
 
 def write_take(
@@ -181,8 +182,8 @@ def write_take(
             on_frames(sum(window.tokens for window in batch.windows) * info.tubelet)
         if written is not None:
             written.result()
-        if first.jumps:
-            note_cuts(target, list(first.jumps))
+        if first.jumps_s:
+            note_cuts(target, list(first.jumps_s))
         if batch.repeated:
             note_repeated(target, batch.repeated)
 

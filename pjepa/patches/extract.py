@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pjepa.core.machine import device_kind
-from pjepa.core.tables import BoundaryTimes, VideoRow
+from pjepa.core.tables import MAX_GAP_S, BoundaryTimes, VideoRow
 from pjepa.core.time import token_count
 from pjepa.patches.backbone import BackboneFacts, backbone_facts
 from pjepa.patches.config import PatchesConfig
@@ -25,7 +25,6 @@ from pjepa.patches.store import PatchInfo, cuts_of, notes_of, repeated_frames, s
 from pjepa.storage.sealed import damaged_files, put_aside, remove_sealed
 from pjepa.storage.writing import remove_partials
 from pjepa.ui.console import InputError, Meter, say
-from pjepa.video.index import MAX_GAP_S
 
 # The settings that can change what is written; the weights have an identity of their own.
 CHANGES_BYTES = (
@@ -115,11 +114,11 @@ def extract(
     return Extraction(files, patch_info(config, facts), encoded, ordered, repeated, cuts)
 
 
-def byte_settings(config: PatchesConfig) -> dict[str, Any]:
+def byte_settings(config: PatchesConfig, max_gap_s: float = MAX_GAP_S) -> dict[str, Any]:
     """Return the settings that are part of a store key; the kind of device is one of them."""
     settings = config.model_dump(mode="json", include=set(CHANGES_BYTES))
-    if config.max_gap_s != MAX_GAP_S:  # of no effect on almost every video
-        settings["max_gap_s"] = config.max_gap_s
+    if max_gap_s != MAX_GAP_S:  # of no effect on almost every video
+        settings["max_gap_s"] = max_gap_s
     return settings | {"device": device_kind(config.device)}
 
 
@@ -131,15 +130,21 @@ def planned_jobs(
     store: Path,
 ) -> list[Job]:
     """Return one job per take, keyed by all that can change its features."""
-    settings, code = byte_settings(config), behaviour(store, config)
+    code = behaviour(store, config)
     paths = [row.path.resolve() for row in rows]
     jobs = []
     for row, path, digest in zip(rows, paths, video_hashes(paths, store, config), strict=True):
         limits = boundaries.get(row.take_id) if config.window_scope == "segment" else None
+        settings = byte_settings(config, row.max_gap_s)
         target = store_path(
             store, store_key(digest, settings, limits, facts.weights_id, code)
         ).resolve()
-        jobs.append(Job(row.take_id, str(row.video), path, row.duration_s, limits, target))
+        jobs.append(
+            Job(
+                row.take_id, str(row.video), path, row.duration_s, limits, target,
+                max_gap_s=row.max_gap_s,
+            )
+        )  # fmt: skip
     return jobs
 
 

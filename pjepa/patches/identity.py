@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pjepa.core.tables import read_max_gap
+from pjepa.core.tables import MAX_GAP_S
 from pjepa.core.time import Sampling, frame_indices
 from pjepa.patches.backbone import Backbone, load_backbone
 from pjepa.patches.config import TIMM, PatchesConfig
@@ -26,7 +26,6 @@ from pjepa.storage.reading import file_sha256, fingerprint, read_json
 from pjepa.storage.sealed import remembered_hashes
 from pjepa.storage.writing import write_json
 from pjepa.ui.console import InputError
-from pjepa.video.index import MAX_GAP_S
 from pjepa.video.reader import Reader, open_video
 
 REMEMBERED = "videos.json"  # in the store, outside every artifact
@@ -61,16 +60,9 @@ REFERENCE: dict[str, tuple[float, ...]] = {
 }  # fmt: skip
 
 
-def as_measured(config: PatchesConfig, table: Path) -> PatchesConfig:
-    """Return the settings under which the takes of `videos.parquet` last as long as it says."""
-    if config.max_gap_s != MAX_GAP_S:
-        raise InputError("patches.max_gap_s: takes share a setting; use data.max_gap_s")
-    return config.model_copy(update={"max_gap_s": read_max_gap(table) or MAX_GAP_S})
-
-
-def open_take(path: Path, config: PatchesConfig) -> Reader:
+def open_take(path: Path, config: PatchesConfig, max_gap_s: float = MAX_GAP_S) -> Reader:
     """Return the video as every stage and tool reads it."""
-    return open_video(path, config.reader, config.max_gap_s, config.on_error == "repeat")
+    return open_video(path, config.reader, max_gap_s, config.on_error == "repeat")
 
 
 def video_hashes(paths: list[Path], store: Path, config: PatchesConfig) -> list[str]:

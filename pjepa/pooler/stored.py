@@ -140,12 +140,12 @@ class Pooler(Protocol):
         patches: NDArray[Any],
         boundaries: NDArray[np.float64] | None = None,
         take_id: str | None = None,
-        cuts: Sequence[int] = (),
+        jumps_s: Sequence[float] = (),
     ) -> NDArray[np.float32]:
         """Return tokens [steps * per_step, D] of a take's patches [steps, cells, width].
 
         `boundaries` [S, 2] are its segments in seconds; `take_id` names it, so that a train take
-        gets the pooler that did not see its labels. `cuts` are steps that begin a new recording.
+        gets the pooler that did not see its labels. At `jumps_s` a new recording begins.
         """
         ...
 
@@ -208,9 +208,9 @@ class MeanPooler:
         patches: NDArray[np.floating],
         boundaries: NDArray[np.float64] | None = None,
         take_id: str | None = None,
-        cuts: Sequence[int] = (),
+        jumps_s: Sequence[float] = (),
     ) -> NDArray[np.float32]:
-        """Return tokens [steps, D]; neither segments nor labels nor cuts matter."""
+        """Return tokens [steps, D]; neither segments nor labels nor jumps matter."""
         return pool(patches, self.cells)
 
     def window_tokens(self, patches: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -310,17 +310,18 @@ class StoredPooler:
         patches: NDArray[Any],
         boundaries: NDArray[np.float64] | None = None,
         take_id: str | None = None,
-        cuts: Sequence[int] = (),
+        jumps_s: Sequence[float] = (),
     ) -> NDArray[np.float32]:
         """Return tokens [steps * per_step, D]: every step's from the one window that holds it.
 
-        Windows do not overlap, never cross a cut and, with `scope: segment`, never a boundary
+        Windows do not overlap, never cross a jump and, with `scope: segment`, never a boundary
         [S, 2] (seconds).
         """
         facts = self.facts
         self._check(patches)
-        ids = window_ids(len(patches), facts.patches.tokens_fps, facts.scope, boundaries)
-        plan = pooled_spans(cut_ids(ids, cuts), facts.window)
+        fps = facts.patches.tokens_fps
+        ids = window_ids(len(patches), fps, facts.scope, boundaries)
+        plan = pooled_spans(cut_ids(ids, jumps_s, fps), facts.window)
         pooler, alignment = self._pooler_of(take_id)
         found = window_tokens(pooler, patches, plan, self.batch_windows, self.device)
         return found if alignment is None else alignment.turned(found)

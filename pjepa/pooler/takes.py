@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pjepa.core.runs import Span
 from pjepa.core.tables import Classes
-from pjepa.core.time import cut_ids, cut_steps, token_segments, token_times
+from pjepa.core.time import cut_ids, recordings, token_segments, token_times
 from pjepa.patches.store import Half, cut_takes, read_patches, skipped_takes, take_file_name
 from pjepa.pooler.action import padded
 from pjepa.pooler.config import PoolerConfig
@@ -36,9 +36,9 @@ class LabelledPatches:
     take_id: str
     group: str
     file: Path
-    segment: NDArray[np.int64]  # [steps] which annotated segment
+    recording: NDArray[np.int64]  # [steps] grows where time stamps jump
+    segment: NDArray[np.int64]  # [steps] which annotated segment, of one recording
     labels: NDArray[np.int64]  # [steps * per_step]
-    cuts: tuple[int, ...] = ()  # steps that begin a new recording
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,11 @@ class ClipBatch:
 def cut(take: LabelledPatches, config: PoolerConfig, rng: np.random.Generator | None) -> list[Span]:
     """Return the windows of a take: those of extraction, or with `rng` another cut.
 
-    None crosses a cut. They stay inside segments if `scope` asks for it, and always for
+    None crosses a jump. They stay inside segments if `scope` asks for it, and always for
     `target: clip`, because a clip has one label.
     """
     inside = config.scope == "segment" or config.target == "clip"
-    ids = take.segment if inside else np.zeros_like(take.segment)
-    return pooled_spans(cut_ids(ids, take.cuts), config.window, rng)
+    return pooled_spans(take.segment if inside else take.recording, config.window, rng)
 
 
 def fixed_clips(takes: Sequence[LabelledPatches], config: PoolerConfig) -> list[Clip]:
@@ -176,10 +175,12 @@ def _labelled(
     limits = segments[["start_s", "end_s"]].to_numpy(np.float64)
     names = np.append(segments["label"].to_numpy(np.int64), -1)
     steps, fps = len(stored.patches), stored.info.tokens_fps
-    segment = token_segments(token_times(steps, fps), limits)
+    times, jumps_s = token_times(steps, fps), jumps.get(take_id, ())
+    segment = cut_ids(token_segments(times, limits), jumps_s, fps)
     held = token_segments(token_times(steps * per_step, fps * per_step), limits)
-    cuts = tuple(cut_steps(jumps.get(take_id, ()), fps))
-    return LabelledPatches(number, take_id, str(row["group"]), file, segment, names[held], cuts)
+    recording = recordings(times, jumps_s)
+    group = str(row["group"])
+    return LabelledPatches(number, take_id, group, file, recording, segment, names[held])
 
 
 def _check_labels(segments: pd.DataFrame, classes: int) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from pjepa.core.time import TIME_TOLERANCE
+from pjepa.core.time import recordings
 
 SCHEMA_VERSION = 1
 Boundaries = Literal["annotated", "found", "fixed", "none"]
@@ -112,7 +112,7 @@ class StreamInfo(BaseModel):
         """Return which recording of the take each token is in, [T]; None where there is one."""
         if take_id not in self.cuts:
             return None
-        return np.searchsorted(self.cuts[take_id], times + TIME_TOLERANCE, side="right")
+        return recordings(times, self.cuts[take_id])
 
     def metadata(self) -> dict[bytes, bytes]:
         """Return Parquet key-value metadata, byte-stable."""

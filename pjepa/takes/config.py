@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from pjepa.core.machine import MachineSection
 from pjepa.core.section import Section
+from pjepa.core.tables import MAX_GAP_S
 
 
 class DemoConfig(Section):
@@ -146,7 +147,8 @@ class DataConfig(MachineSection):
     holdout: float = Field(0.1, gt=0, lt=1)
     fold: int = Field(1, ge=1)  # of cross-validated sets; the others have one
     missing: Literal["fail", "skip"] = "fail"  # takes whose video or features are not there
-    max_gap_s: float = Field(10.0, gt=0)  # time stamps of a video further apart jump: a new part
+    # Time stamps of a video that are further apart jump: a new recording begins.
+    max_gap_s: float = Field(MAX_GAP_S, gt=0)
     # A CSV below the source's folder: take, and group, participant or recording. None: as named
     # by the data set, of which the surgical ones name no surgeon.
     groups: str | None = None

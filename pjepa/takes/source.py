@@ -187,9 +187,7 @@ def checked_source(source: Source) -> Source:
     return source
 
 
-def write_source(
-    source: Source, folder: Path, holdout: float, seed: int, max_gap_s: float | None = None
-) -> None:
+def write_source(source: Source, folder: Path, holdout: float, seed: int) -> None:
     """Write the tables of takes: labels and splits apart from what extraction may read."""
     source = checked_source(source)
     segments = _numbered(source.segments)
@@ -198,7 +196,7 @@ def write_source(
         {**take, "holdout": take["split"] == "train" and take["group"] in held}
         for take in source.takes
     ]
-    write_videos(folder / VIDEOS_FILE, source.videos, source.features, max_gap_s)
+    write_videos(folder / VIDEOS_FILE, source.videos, source.features)
     write_table(folder / BOUNDARIES_FILE, segments, BOUNDARIES)
     write_table(folder / TAKES_FILE, rows, TAKES)
     write_table(folder / SEGMENTS_FILE, segments, SEGMENTS)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from pjepa.core.runs import token_offsets
 from pjepa.core.tables import FeatureInfo, VideoRow
-from pjepa.core.time import cut_steps, token_count, token_times
+from pjepa.core.time import token_count, token_times
 from pjepa.patches.store import read_patches, take_file_name
 from pjepa.pooler.stored import Pooler, PoolerFacts
 from pjepa.streams.provenance import Boundaries, PoolerInfo, Provenance, StreamInfo
@@ -63,9 +63,9 @@ def materialised_takes(
     """
     for row in rows:
         stored = read_patches(folder / take_file_name(row.take_id))
-        cuts = cut_steps(jumps.get(row.take_id, ()), stored.info.tokens_fps)
+        jumps_s = jumps.get(row.take_id, ())
         limits = boundaries.get(row.take_id)
-        features = pooler.tokens(stored.patches, limits, row.take_id, cuts)  # [T, D]
+        features = pooler.tokens(stored.patches, limits, row.take_id, jumps_s)  # [T, D]
         expected = token_count(row.duration_s, fps)
         if not expected <= len(features) < expected + pooler.facts.per_step:
             raise InputError(

@@ -337,7 +337,7 @@ def damaged_videos(source: Source, config: PatchesConfig) -> Iterator[Finding]:
     closed, damaged, jumping = [], [], []
     for row in track(videos, "check: decoding", total=len(videos), unit="take"):
         try:
-            with open_take(row.path, config) as video:
+            with open_take(row.path, config, row.max_gap_s) as video:
                 jumping += [f"{row.take_id} ({jump})" for jump in video.info.jumps]
                 damaged += [str(fault)] if (fault := video.fault()) else []
         except InputError as error:

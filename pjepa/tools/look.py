@@ -131,7 +131,7 @@ def draw_contact_sheet(
         raise InputError(f"take {row.take_id}: ships features, no video to draw")
     columns = min(COLUMNS, len(tiles))
     rows = -(-len(tiles) // columns)
-    with open_take(row.path, config) as video, house_style():
+    with open_take(row.path, config, row.max_gap_s) as video, house_style():
         info = video.info
         tall = TILE_IN * info.height / max(info.width, info.height) + TEXT_IN
         height = rows * tall + TITLE_IN

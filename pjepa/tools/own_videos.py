@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from pjepa.core.section import FeatureFormat
-from pjepa.core.time import cut_steps, token_times
+from pjepa.core.time import token_times
 from pjepa.patches.backbone import BackboneFacts
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.cost import check_disk, stored_bytes
@@ -46,7 +46,7 @@ from pjepa.video.index import expected_seconds
 WORK = ".pjepa"  # what is not finished, inside the output folder
 ENDINGS = {"npy": ".npy", "npy-dt": ".npy", "safetensors": ".safetensors", "parquet": ".parquet"}
 # patches [T, cells, width] and the steps that begin a new recording -> [T, ...]
-Pooling = Callable[[NDArray[np.float16], Sequence[int]], NDArray[np.float32]]
+Pooling = Callable[[NDArray[np.float16], Sequence[float]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -214,8 +214,7 @@ def _is_done(job: Job, output: Output, repeats: bool) -> bool:
 def write_features(job: Job, info: PatchInfo, output: Output) -> None:
     """Write a video's file and sidecar from the encoded patches, then remove the patches."""
     stored = read_patches(job.target)
-    cuts = cut_steps(cuts_of(job.target), info.tokens_fps)
-    tokens = output.pooling(stored.patches, cuts).astype(output.dtype)
+    tokens = output.pooling(stored.patches, cuts_of(job.target)).astype(output.dtype)
     file = output_file(job.take_id, output)
     times = token_times(len(tokens), token_facts(info, output).fps)
     with atomic_file(file) as partial:

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from pjepa.core.tables import MAX_GAP_S, VideoRow
 from pjepa.ui.console import InputError, say, track
-from pjepa.video.index import MAX_GAP_S, frame_index
+from pjepa.video.index import frame_index
 from pjepa.video.timeline import Jump
 
 VIDEO_SUFFIXES = (
@@ -26,6 +27,12 @@ class Measured:
     duration_s: float = 0.0
     fault: str = ""
     jumps: tuple[Jump, ...] = ()
+    max_gap_s: float = MAX_GAP_S
+
+    def row(self, take_id: str, video: str) -> VideoRow:
+        """Return the row of a take; `video` is relative to the data root."""
+        gap = self.max_gap_s
+        return VideoRow(take_id, video, self.fps, self.duration_s, root="data", max_gap_s=gap)
 
 
 def check_name(path: Path) -> None:
@@ -75,4 +82,4 @@ def _measured(path: Path, max_gap_s: float) -> Measured:
         info = frame_index(path, max_gap_s).info
     except (InputError, OSError) as error:
         return Measured(fault=str(error))
-    return Measured(info.fps, info.duration_s, jumps=info.jumps)
+    return Measured(info.fps, info.duration_s, jumps=info.jumps, max_gap_s=max_gap_s)

@@ -16,6 +16,7 @@ import numpy as np
 from av.video.frame import PictureType
 from numpy.typing import NDArray
 
+from pjepa.core.tables import MAX_GAP_S
 from pjepa.ui.console import InputError
 from pjepa.video.timeline import Jump, jump_limit, stitched
 
@@ -84,7 +85,6 @@ def video_stream(container: av.container.InputContainer, path: Path) -> av.video
 Times = NDArray[np.float64]
 
 CUT_OFF_S = 0.5  # a video this much shorter than it should be was cut off
-MAX_GAP_S = 10.0  # without a frame; stamps that are further apart jump
 PROBED = 16  # frames decoded to see whether the decoder agrees with the packets
 AGAIN = "fetch or export it again"
 MP4, MATROSKA = "mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"  # as FFmpeg calls them
@@ -105,6 +105,10 @@ class VideoInfo:
     height: int
     times_s: Times
     jumps: tuple[Jump, ...] = ()
+
+    @property
+    def jumps_s(self) -> tuple[float, ...]:
+        return tuple(jump.time_s for jump in self.jumps)
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pjepa.core.section import ReaderName
+from pjepa.core.tables import MAX_GAP_S
 from pjepa.core.time import frame_indices
 from pjepa.ui.console import InputError
 from pjepa.video.decoder import AstrayError, Decoder, Frames, Upright, damage, lost_frames
 from pjepa.video.decord import DecordReader, decord_fault
-from pjepa.video.index import (
-    MAX_GAP_S,
-    FrameIndex,
-    Times,
-    VideoInfo,
-    frame_index,
-    unreadable,
-)
+from pjepa.video.index import FrameIndex, Times, VideoInfo, frame_index, unreadable
 
 # Frames of a file that cannot be decoded, and the error that reports them.
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -150,8 +151,8 @@ def test_time_stamps_that_jump_give_no_tokens(
     stamps = tuple(k + (75 if k >= 40 else 0) for k in range(72))  # 2.88 s and a pause of 3 s
     path = write_corpus_film(Film("pause.mp4", "libx264", stamps=stamps), Path("videos"))
     found = measured_videos({"t": path}, 1, max_gap_s or 10.0)["t"]
-    rows = [VideoRow("take1", "videos/pause.mp4", found.fps, found.duration_s)]
-    manifest.write_videos(paths.VIDEOS_TABLE, rows, max_gap_s=max_gap_s)
+    row = replace(found.row("take1", "videos/pause.mp4"), root="project")
+    manifest.write_videos(paths.VIDEOS_TABLE, [row])
     patches.run()
     pooler.run()
     tokens.run()

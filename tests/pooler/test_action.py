@@ -103,7 +103,7 @@ def test_a_take_is_one_run_when_the_scope_is_the_take(tmp_path: Path) -> None:
 
 def test_no_window_reaches_across_a_cut(tmp_path: Path) -> None:
     free = stored(tmp_path, scope="take")
-    found = free.tokens(PATCHES, cuts=[7, 12])
+    found = free.tokens(PATCHES, jumps_s=[6.5 / FPS, 12 / FPS])
     alone = [free.tokens(part) for part in (PATCHES[:7], PATCHES[7:12], PATCHES[12:])]
     np.testing.assert_allclose(found, np.concatenate(alone), atol=2e-5)
     assert np.abs(found - free.tokens(PATCHES)).max() > 0.01

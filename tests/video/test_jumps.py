@@ -91,10 +91,11 @@ def test_a_time_lapse_is_no_row_of_jumps(tmp_path: Path) -> None:
 
 
 def test_no_window_reaches_across_a_jump() -> None:
-    cuts = cut_steps([2.88, 5.0], 4.0)
+    jumps_s = [2.88, 5.0]
+    cuts = cut_steps(jumps_s, 4.0)
     assert cuts == [12, 20]
     for mode in ("block", "trailing"):
-        windows = Sampling(4.0, 2, 8, "take", mode, 2).windows(30, None, cuts)  # type: ignore[arg-type]
+        windows = Sampling(4.0, 2, 8, "take", mode, 2).windows(30, None, jumps_s)  # type: ignore[arg-type]
         assert [step for w in windows for step in range(w.start, w.stop)] == list(range(30))
         assert not [w for w in windows for cut in cuts if w.first < cut < w.stop]
 

@@ -78,8 +78,7 @@ class VideoFrames:
         found, file = self.measured.get(sequence), self.files[sequence]
         if found is None or file is None or found.fault:
             return None, 0
-        video = below(self.own.path, file)
-        row = VideoRow(take_id, video, found.fps, found.duration_s, root="data")
+        row = found.row(take_id, below(self.own.path, file))
         return row, round(found.duration_s * FPS) + 1
 
 

@@ -79,7 +79,7 @@ def _videos(
     faults = [found.fault for found in measured.values() if found.fault]
     skipped |= left_out("no readable video", faults, config.missing)
     return [
-        VideoRow(name, below(own.path, str(files[name])), found.fps, found.duration_s, root="data")
+        found.row(name, below(own.path, str(files[name])))
         for name, found in measured.items()
         if not found.fault
     ]

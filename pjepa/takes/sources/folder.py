@@ -11,7 +11,7 @@ from unicodedata import normalize
 import numpy as np
 import pandas as pd
 
-from pjepa.core.tables import SPLITS, Classes, VideoRow
+from pjepa.core.tables import SPLITS, Classes
 from pjepa.core.text import natural
 from pjepa.storage.roots import inside
 from pjepa.takes.annotations.files import read_annotations
@@ -161,7 +161,7 @@ def folder_source(own: FolderConfig, config: DataConfig, root: Path) -> Source:
     ends = {ids[name]: measured[name].duration_s for name in readable}
     drawn = fill_splits(takes, segments, config)
     return Source(
-        [_video_row(own, ids[name], name, measured[name]) for name in readable],
+        [measured[name].row(ids[name], below(own.path, name)) for name in readable],
         takes,
         segments,
         classes,
@@ -201,11 +201,6 @@ def _takes(
     if config.groups is None:
         return takes, []
     return regrouped(takes, groups_file(config, root))
-
-
-def _video_row(own: FolderConfig, take_id: str, name: str, video: Measured) -> VideoRow:
-    path = below(own.path, name)
-    return VideoRow(take_id, path, video.fps, video.duration_s, root="data")
 
 
 def _called(names: Sequence[str]) -> dict[str, list[str]]:

@@ -289,12 +289,9 @@ ProjectReader = Annotated[
 def reading_config(reader: ReaderName | None) -> PatchesConfig:
     """Return how this project reads videos, with the reader asked for."""
     from pjepa.patches.config import PatchesConfig
-    from pjepa.takes.config import DataConfig
 
     config = read_section(PatchesConfig, "patches")
-    chosen = config.reader if reader is None else reader
-    gap = read_section(DataConfig, "data").max_gap_s
-    return config.model_copy(update={"reader": chosen, "max_gap_s": gap})
+    return config.model_copy(update={"reader": reader or config.reader})
 
 
 Dtype = Literal["float16", "float32"]
@@ -432,7 +429,7 @@ def chosen_output(target: Target, pool: Pool) -> Output:
             "--format parquet holds one token per row; use --pool mean, or safetensors"
         )
 
-    def pooling(patches: NDArray[Any], cuts: Sequence[int]) -> NDArray[Any]:
+    def pooling(patches: NDArray[Any], jumps_s: Sequence[float]) -> NDArray[Any]:
         return np.asarray(patches[:, 0] if pool == "mean" else patches)
 
     return Output(target.out, target.form, pooling, pool, target.dtype)
@@ -498,11 +495,10 @@ def extract_takes(part: tuple[int, int]) -> None:
     """Fill the project's store with a part of its takes; `dvc repro patches` then only links."""
     from pjepa.core.tables import read_boundaries, read_videos
     from pjepa.patches.extract import extract as extract_missing
-    from pjepa.patches.identity import as_measured
     from pjepa.patches.local import chosen_executor
     from pjepa.storage.work import work_root
 
-    config = as_measured(read_section(PatchesConfig, "patches"), paths.VIDEOS_TABLE)
+    config = read_section(PatchesConfig, "patches")
     rows = read_videos(paths.VIDEOS_TABLE)[part[0] :: part[1]]
     if not rows:
         say(f"extract: shard {part[0]}/{part[1]} holds no take")

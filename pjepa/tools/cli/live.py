@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pjepa.core.machine import resolved_device
+from pjepa.core.tables import MAX_GAP_S
 from pjepa.live.source import PIPE, STDOUT, Pipe
 from pjepa.storage.writing import check_file, check_new_folder
 from pjepa.tools import paths
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pjepa.live.predict import PredictOutcome
     from pjepa.select.familiar import Familiar
 
-MAX_GAP_S = 10.0  # as patches.max_gap_s
 MIN_STEP_S = 1.0  # shorter ones are of no use to people; better on the demo too (docs/predict.md)
 LOADING = "loading models"
 
@@ -128,11 +128,12 @@ def stream(
         models = load_models(
             Wanted(
                 model, probe or usual_cell(), window, as_trained, segments,
-                segment_tokens, training, paths.TAKES_TABLE, device, reader, max_gap,
+                segment_tokens, training, paths.TAKES_TABLE, device, reader,
             )
         )  # fmt: skip
         live = pipe is not None and not pipe.is_file if live is None else live
-        session = Session(models, source, Options(live, horizon, stall, jsonl, state), pipe)
+        options = Options(live, horizon, stall, jsonl, state, max_gap_s=max_gap)
+        session = Session(models, source, options, pipe)
         found = session.run()
         if summary is not None:
             write_json(summary, found)
