@@ -1,8 +1,8 @@
-"""What pretraining learned by heart: `python -m benchmarks.memorised [--json FILE]`.
+"""What pretraining memorised: `python -m benchmarks.memorised [--json FILE]`.
 
 From every token the heads of the neighbour term tell the mean token of the segment k places away.
 Printed is how much of those means' variance they explain on test takes, and as the reference on
-takes that pretraining saw. What is told of seen takes only was memorised, not understood: a probe
+takes that pretraining saw. What they tell of seen takes only was memorised, not understood: a probe
 fitted on features of seen takes meets other features on new ones.
 """
 
@@ -42,7 +42,7 @@ def explained(
         normal = encoder.normalised(torch.as_tensor(take.features), layout)  # [T, d_in]
         pairs = pairs_of(heads.places, torch.arange(len(features)), layout)
         means = segment_means(normal, pairs.own, pairs.sizes)
-        told, true = heads.everywhere(features).flatten(0, 1)[pairs.answers], means[pairs.segments]
+        told, true = heads.predict_all(features).flatten(0, 1)[pairs.answers], means[pairs.segments]
         for number, k in enumerate(heads.places):
             at = pairs.answers % len(heads.places) == number
             error[k] += float((told[at] - true[at]).square().sum())

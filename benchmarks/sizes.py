@@ -27,7 +27,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.workers import Table, row
 from pjepa.model import flex
+from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.objective import Jepa
+from pjepa.model.predictor import Predictor
 from pjepa.patches.cost import PEAK_TFLOPS
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.pretrain.data import TrainingTake, pack, whole
@@ -45,7 +47,8 @@ def model_of(config: PjepaConfig, d_in: int) -> Jepa:
     """Return the model of a preset without values."""
     with torch.device("meta"):
         shape = encoder_config(config, d_in)
-        model = Jepa(shape, config.predictor_depth, config.predictor_heads)
+        predictor = Predictor(shape, config.predictor_depth, config.predictor_heads)
+        model = Jepa(ProcedureEncoder(shape), predictor)
     for stack in (model.student.blocks, model.predictor.blocks):
         stack.recompute = config.checkpoint_activations
     return model

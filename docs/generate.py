@@ -33,7 +33,7 @@ PAPER = {
     "tokens": {"Sec. 3.1": "gaps", "Sec. 4": "fps"},
     "pjepa": {
         "Sec. 3.1": "project",
-        "Sec. 3.2, Eq. 2": "loss_reduction masking",
+        "Sec. 3.2, Eq. 2": "loss_reduction",
         "Sec. 3.2, Eq. 3": "attention segments",
         "Sec. 3.2, 2D RoPE": "positions rope rope_segment rope_offset",
         "Sec. 4": "depth predictor_depth mask_ratio ema epochs lr gamma",

@@ -68,9 +68,10 @@ class PlainJepa(nn.Module):
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss of Eq. 2, mean over channels."""
         model, lengths = self.model, batch.layout.take_lengths
-        x, target = padded(batch.features, lengths), padded(batch.target, lengths)
+        hidden = torch.zeros(len(batch), dtype=torch.bool).index_fill_(0, batch.mask.target, True)
+        x, target = padded(batch.features, lengths), padded(hidden, lengths)
         segment, offset = (padded(v, lengths) for v in (batch.layout.segment, batch.layout.offset))
-        valid = padded(torch.ones_like(batch.target), lengths)
+        valid = padded(torch.ones_like(hidden), lengths)
         with torch.no_grad():
             goal = plain_encoder(model.teacher, x, segment, offset, valid)
         seen = plain_student(model.student, x, segment, offset, valid & ~target)

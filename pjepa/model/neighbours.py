@@ -25,18 +25,14 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.functional import linear
 
 from pjepa.model.attention import Layout
-from pjepa.storage.writing import atomic_file
+from pjepa.storage.reading import read_tensors
+from pjepa.storage.writing import write_tensors
 from pjepa.ui.console import InputError
 from pjepa.ui.transfer import sent
-
-# The heads H_k of the neighbour term, which predict neighbouring segments from a token.
 
 HEADS = "neighbours.safetensors"  # beside the encoder's model.safetensors
 
@@ -57,35 +53,28 @@ class NeighbourHeads(nn.Module):
 
     def forward(self, features: Tensor, k: int) -> Tensor:
         """Return the prediction [n, d_in] from features [n, d] for the segment k places away."""
-        told: Tensor = self.at[str(k)](features)
-        return told.float()
+        predicted: Tensor = self.at[str(k)](features)
+        return predicted.float()
 
-    def everywhere(self, features: Tensor) -> Tensor:
+    def predict_all(self, features: Tensor) -> Tensor:
         """Return the predictions [n, K, d_in] for all places, in one matrix product."""
         layers = [cast(nn.Linear, self.at[str(k)]) for k in self.places]
         weight = torch.cat([layer.weight for layer in layers])  # [K d_in, d]
         bias = torch.cat([layer.bias for layer in layers])
-        return linear(features, weight, bias).float().unflatten(1, (len(layers), -1))
+        return F.linear(features, weight, bias).float().unflatten(1, (len(layers), -1))
 
     def save(self, folder: Path) -> None:
         """Write the heads beside the encoder of a snapshot."""
-        tensors = {**self.at.state_dict(), "spread": self.spread}
-        with atomic_file(folder / HEADS) as partial:
-            save_file({k: v.contiguous().cpu() for k, v in tensors.items()}, partial)
+        write_tensors(folder / HEADS, {**self.at.state_dict(), "spread": self.spread})
 
     @classmethod
     def load(cls, folder: Path, device: str = "cpu") -> NeighbourHeads:
         """Read what `save` wrote."""
         path = folder / HEADS
-        try:
-            tensors = load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise InputError(
-                f"{path}: no neighbour heads ({error}); pretrain with pjepa.neighbours"
-            ) from None
-        spread = tensors.pop("spread", None)
-        if spread is None:
-            raise InputError(f"{path}: no `spread`: an older version wrote it; pretrain again")
+        if not path.is_file():
+            raise InputError(f"{path}: no neighbour heads; pretrain with pjepa.neighbours")
+        tensors = read_tensors(path, "spread")
+        spread = tensors.pop("spread")
         places = sorted({int(name.split(".")[0]) for name in tensors})
         d_in, width = tensors[f"{places[0]}.weight"].shape
         heads = cls(width, d_in, places)
@@ -112,14 +101,17 @@ class Pairs:
         return Pairs(*(sent(part, device) for part in parts))
 
 
-def pairs_of(places: Sequence[int], visible: Tensor, layout: Layout) -> Pairs:
-    """Return the pairs of the context tokens at `visible` [C]."""
-    own, span = packed_segments(layout)
-    wanted = own[visible, None] + torch.tensor(places, device=own.device)  # [C, K]
-    first, end = span[visible].unbind(1)
-    exists = (wanted >= first[:, None]) & (wanted < end[:, None])
-    there = exists.flatten().nonzero()[:, 0]
-    return Pairs(own, torch.bincount(own), there, wanted.flatten()[there])
+def pairs_of(places: Sequence[int], context: Tensor, layout: Layout) -> Pairs:
+    """Return the pairs of the context tokens at `context` [C]."""
+    lengths = torch.tensor(layout.take_lengths, dtype=torch.long, device=layout.segment.device)
+    counts = layout.segment[lengths.cumsum(0) - 1] + 1  # [takes] segments of each
+    ends = counts.cumsum(0)  # where each take's segments end, counted over the batch
+    first, end = ((ends - counts).repeat_interleave(lengths), ends.repeat_interleave(lengths))
+    own = first + layout.segment  # [N]
+    asked = own[context, None] + torch.tensor(places, device=own.device)  # [C, K]
+    exists = (asked >= first[context, None]) & (asked < end[context, None])
+    answers = exists.flatten().nonzero()[:, 0]
+    return Pairs(own, torch.bincount(own), answers, asked.flatten()[answers])
 
 
 def neighbour_error(heads: NeighbourHeads, context: Tensor, pairs: Pairs, x: Tensor) -> Tensor:
@@ -127,21 +119,9 @@ def neighbour_error(heads: NeighbourHeads, context: Tensor, pairs: Pairs, x: Ten
 
     x [N, d_in] are the normalised tokens of the whole batch.
     """
-    told = heads.everywhere(context).flatten(0, 1).index_select(0, pairs.answers)  # [A, d_in]
+    predicted = heads.predict_all(context).flatten(0, 1).index_select(0, pairs.answers)  # [A, d_in]
     means = segment_means(x, pairs.own, pairs.sizes).index_select(0, pairs.segments)
-    return F.smooth_l1_loss(told, means, reduction="sum") / x.shape[1]
-
-
-def packed_segments(layout: Layout) -> tuple[Tensor, Tensor]:
-    """Return segments counted over the batch: every token's [N], and its take's [N, 2].
-
-    A take's segments are those from its first up to, not including, its end.
-    """
-    lengths = torch.tensor(layout.take_lengths, dtype=torch.long, device=layout.segment.device)
-    sizes = layout.segment[lengths.cumsum(0) - 1] + 1  # [takes] segments of each
-    ends = sizes.cumsum(0)
-    span = torch.stack([ends - sizes, ends], dim=1).repeat_interleave(lengths, dim=0)  # [N, 2]
-    return span[:, 0] + layout.segment, span
+    return F.smooth_l1_loss(predicted, means, reduction="sum") / x.shape[1]
 
 
 def segment_means(x: Tensor, own: Tensor, sizes: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from pjepa.model.attention import Layout, attention_plan, rope_table
 from pjepa.model.calls import Fill
 from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import Block, Stack
-from pjepa.model.masking import MaskRows, rows_of
+from pjepa.model.masking import Mask
 
 
 class Predictor(nn.Module):
@@ -28,18 +28,15 @@ class Predictor(nn.Module):
         )
         self.norm = nn.LayerNorm(encoder.width)
 
-    def forward(
-        self, context: Tensor, target: Tensor, layout: Layout, rows: MaskRows | None = None
-    ) -> Tensor:
-        """Return predictions at all places [N, d], or at the hidden ones [M, d] if given `rows`.
+    def forward(self, context: Tensor, layout: Layout, mask: Mask) -> Tensor:
+        """Return predictions z_hat_M [M, d] of context features [C, d].
 
-        fill(.) puts context features at visible places, the mask token at targets (bool [N]). All
-        targets enter alike but for their place, so the first block projects the mask token once.
+        fill(.) puts context features at visible places, the mask token at targets. All targets
+        enter alike but for their place, so the first block projects the mask token once.
         """
         config = self.encoder
         table = rope_table(layout, config.width // self.heads, config.rope_layout())
         plan = attention_plan(layout, layout.block("token_causal", 1))
-        places = rows or rows_of(target, layout.take_lengths)
         x = torch.cat([context, self.mask_token.to(context.dtype)])  # [C + 1, d]
-        fill, wanted = Fill(places.visible, places.hidden), None if rows is None else rows.hidden
-        return self.norm(self.blocks.run(x, table, plan, wanted, fill))
+        fill = Fill(mask.context, mask.target)
+        return self.norm(self.blocks.run(x, table, plan, mask.target, fill))

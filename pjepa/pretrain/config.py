@@ -52,12 +52,11 @@ class PjepaConfig(EncoderSettings, MachineSection):
     predictor_heads: int = Field(16, ge=1)
 
     # Objective (Eq. 2)
-    masking: Literal["tokens", "segments"] = "tokens"  # segments: hides them whole
     mask_ratio: float = Field(0.8, gt=0, lt=1)
     target_norm: Literal["none", "layer"] = "none"
     loss_reduction: Literal["mean", "sum"] = "mean"
     ema: float = Field(0.999, ge=0, lt=1)
-    # Unlike the paper: which segments around its own every context token must tell by itself
+    # Not in the paper: each context token predicts the mean of these neighbouring segments
     neighbours: tuple[int, ...] | None = None  # 0: its own; null: Eq. 2 alone (paper)
     neighbour_weight: float = Field(1.0, gt=0)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pjepa.core.runs import runs, token_offsets
 from pjepa.model.attention import Layout
-from pjepa.model.masking import rows_of, targets
+from pjepa.model.masking import mask_of, random_targets
 from pjepa.model.neighbours import pairs_of
 from pjepa.model.objective import Batch
 from pjepa.pretrain.config import PjepaConfig
@@ -291,14 +291,14 @@ def pack(
         segments.append(shown.segment)
         offsets.append(shown.offset)
         index.append(np.arange(len(shown)))
-        hidden.append(targets(config.masking, segments[-1], config.mask_ratio, rng))
+        hidden.append(random_targets(len(shown), config.mask_ratio, rng))
     target = torch.from_numpy(np.concatenate(hidden).astype(bool))
     lengths = tuple(len(shown) for shown in views)
     places = (torch.from_numpy(np.concatenate(x)).long() for x in (segments, offsets, index))
-    layout, rows = Layout(lengths, *places), rows_of(target, lengths)
-    pairs = pairs_of(config.neighbours, rows.visible, layout) if config.neighbours else None
+    layout, mask = Layout(lengths, *places), mask_of(target, lengths)
+    pairs = pairs_of(config.neighbours, mask.context, layout) if config.neighbours else None
     features = shifted((tokens or TokenPacking()).packed(views, d_in), views)
-    return Batch(features, target, layout, rows, pairs)
+    return Batch(features, layout, mask, pairs)
 
 
 def shifted(features: Tensor, views: Sequence[TakeView]) -> Tensor:

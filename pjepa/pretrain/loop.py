@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -171,6 +171,8 @@ class Trainer:
     def __post_init__(self) -> None:
         self.forward: nn.Module = self.team.wrapped(self.model)
         self.parameters = self.model.trained_parameters()
+        aside = runs_teacher_aside(self.config, self.team.size)
+        self.aside = ThreadPoolExecutor(1) if aside else None
         self.started, self.tokens, self.waited = time.monotonic(), 0, 0.0
         self.finite: Tensor | None = None  # whether all losses and gradients were, since `check`
         if self.config.compile:
@@ -194,7 +196,7 @@ class Trainer:
                 losses = losses + share
                 targets.append(found)
         self._update(losses)
-        self.tokens += sum(len(batch.target) for batch in batches)
+        self.tokens += sum(len(batch) for batch in batches)
         eq2, neighbour = self.team.summed(losses).unbind()
         told = torch.stack([eq2 * counts.targets, neighbour * counts.pairs])
         return StepResult(told, counts, torch.cat(targets))
@@ -202,7 +204,7 @@ class Trainer:
     def _counts(self, batches: Sequence[Batch]) -> Counts:
         """Return what the terms of the whole team's step are divided by."""
         targets, pairs = map(sum, zip(*map(self.model.counts, batches), strict=True))
-        if self.model.heads is None:
+        if self.model.neighbours is None:
             return Counts(int(self.team.total(targets)))
         return Counts(int(self.team.total(targets)), int(self.team.total(pairs)))
 
@@ -214,7 +216,7 @@ class Trainer:
         config = self.config
         kind = torch.device(config.device).type
         with torch.autocast(kind, torch.bfloat16, enabled=config.precision == "bf16"):
-            terms = self.forward(batch.to(config.device), counts)
+            terms = self.forward(batch.to(config.device), counts, self.aside)
         loss, neighbour = terms.eq2, terms.neighbour
         if neighbour is not None:
             loss = loss + config.neighbour_weight * neighbour
@@ -276,7 +278,7 @@ def pretrain(
     takes = with_segments(
         takes, lambda t: model.student.segments(t.features, t.segment, t.take_id, t.recording)
     )
-    if model.heads is not None:
+    if model.neighbours is not None:
         measure_spread(model, takes)
     trainer = Trainer(model, optimizer_for(model, config), config, team)
     progress, saver = resumed(
@@ -310,11 +312,9 @@ def _train(
     config, team = trainer.config, trainer.team
     lane = CopyStream(torch.device(config.device))
     steps = lane.made(feed(takes, config, team, progress.epoch, progress.done))
-    aside = runs_teacher_aside(config, team.size)
     with (
         Meter("pretrain", config.epochs, "epoch", quiet=not team.lead) as meter,
         Prefetch(steps) as ready,
-        trainer.model.teacher_aside() if aside else nullcontext(),
     ):
         meter.advance(progress.epoch, resumed=True)
 
@@ -357,8 +357,8 @@ def save_snapshot(model: Jepa, snapshots: Path, epoch: int) -> str:
     """Write the student, and beside it the heads of the neighbour term if they are trained."""
     name = f"{epoch:05d}"
     model.student.save(snapshots / name)
-    if model.heads is not None and epoch:
-        model.heads.save(snapshots / name)
+    if model.neighbours is not None and epoch:
+        model.neighbours.save(snapshots / name)
     return name
 
 
@@ -372,7 +372,7 @@ def _epoch_entry(trainer: Trainer, targets: Tensor, progress: Progress) -> dict[
         say(f"pretrain: epoch {progress.epoch + 1}: {warning}")
     loss, neighbour_loss = progress.means()
     entry = {"loss": loss}
-    if trainer.model.heads is not None:
+    if trainer.model.neighbours is not None:
         entry["neighbour_loss"] = neighbour_loss
     entry |= {
         "target_std": std,

@@ -11,8 +11,9 @@ from pjepa.core.runs import runs
 from pjepa.model.attention import layout_of_segments
 from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
-from pjepa.model.neighbours import segment_means
+from pjepa.model.neighbours import NeighbourHeads, segment_means
 from pjepa.model.objective import Jepa
+from pjepa.model.predictor import Predictor
 from pjepa.model.release import init_encoder
 from pjepa.model.segments import fit_threshold
 from pjepa.model.style import fit_style
@@ -38,15 +39,11 @@ def new_model(config: PjepaConfig, takes: Sequence[TrainingTake]) -> Jepa:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         student = _initial_encoder(config, d_in)
-        model = Jepa(
-            student.config,
-            config.predictor_depth,
-            config.predictor_heads,
-            config.target_norm,
-            config.loss_reduction,
-            student,
-            config.neighbours or (),
-        )
+        shape, places = student.config, config.neighbours
+        predictor = Predictor(shape, config.predictor_depth, config.predictor_heads)
+        # Last, so that all other weights are drawn as without it.
+        neighbours = NeighbourHeads(shape.width, shape.d_in, places) if places else None
+        model = Jepa(student, predictor, neighbours, config.target_norm, config.loss_reduction)
     for stack in (model.student.blocks, model.predictor.blocks):
         stack.recompute = config.checkpoint_activations
     return model.to(config.device)
@@ -103,8 +100,8 @@ def measure_statistics(encoder: ProcedureEncoder, takes: Sequence[TrainingTake])
 @torch.no_grad()
 def measure_spread(model: Jepa, takes: Sequence[TrainingTake]) -> None:
     """Fill the heads' `spread` from takes that have the segments the encoder uses."""
-    assert model.heads is not None
-    spread = model.heads.spread
+    assert model.neighbours is not None
+    spread = model.neighbours.spread
     count, total, square = 0, spread.new_zeros(len(spread)).double(), spread.double() * 0
     for take in takes:
         means = _normalised_means(model.student, take).double()  # [S, d_in]

@@ -23,7 +23,9 @@ from pjepa.model import flash, flex
 from pjepa.model.attention import Layout, attend, attention_plan, layout_of_segments
 from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.masking import mask_of
 from pjepa.model.objective import Batch, Jepa
+from pjepa.model.predictor import Predictor
 from pjepa.patches.backbone import load_backbone
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.encode import encoded_batch
@@ -178,7 +180,7 @@ def _jepa(width: int, heads: int, d_in: int, device: torch.device) -> Jepa:
         config = EncoderConfig(
             d_in=d_in, width=width, depth=4, heads=heads, attention="clip_causal"
         )
-        return Jepa(config, 2, heads).to(device)
+        return Jepa(ProcedureEncoder(config), Predictor(config, 2, heads)).to(device)
 
 
 def _gradient_error(device: torch.device) -> float:
@@ -188,7 +190,7 @@ def _gradient_error(device: torch.device) -> float:
     found = []
     for place in (torch.device("cpu"), device):
         model = _jepa(128, 4, 96, place)
-        model.loss(Batch(x, hidden, layout).to(place)).backward()
+        model.loss(Batch(x, layout, mask_of(hidden, layout.take_lengths)).to(place)).backward()
         found.append(torch.cat([p.grad.flatten().cpu() for p in model.trained_parameters()
                                 if p.grad is not None]))  # fmt: skip
     return float((found[0] - found[1]).abs().max() / found[0].abs().max())
@@ -237,7 +239,8 @@ def _training_pace(device: torch.device, width: int, heads: int, tokens: int) ->
     segments = [45] * (tokens // 45) + ([tokens % 45] if tokens % 45 else [])
     layout = layout_of_segments([segments]).to(device)
     x = torch.randn(tokens, 1024, device=device)
-    batch = Batch(x, torch.rand(tokens, device=device) < 0.8, layout)
+    target = torch.rand(tokens, device=device) < 0.8
+    batch = Batch(x, layout, mask_of(target, layout.take_lengths))
     found = {}
     for precision in ("fp32", "bf16") if device.type == "cuda" else ("fp32",):
         model = _jepa(width, heads, 1024, device)
@@ -263,7 +266,7 @@ def _pace(
         optimizer.step()
         model.update_teacher(0.999)
     _wait(device)
-    pace = steps * len(batch.target) / (time.perf_counter() - started)
+    pace = steps * len(batch) / (time.perf_counter() - started)
     peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
     return {"tokens_per_s": round(pace, 1), "peak_gb": peak}
 

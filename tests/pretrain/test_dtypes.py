@@ -9,8 +9,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pjepa.model import flex
 from pjepa.model.config import EncoderConfig
-from pjepa.model.encoder import Attention, Block
+from pjepa.model.encoder import Attention, Block, ProcedureEncoder
+from pjepa.model.neighbours import NeighbourHeads
 from pjepa.model.objective import Jepa
+from pjepa.model.predictor import Predictor
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.pretrain.data import pack, whole
 from pjepa.tools.selftest import D_IN, miniature
@@ -64,7 +66,9 @@ def test_only_products_are_bf16(norm, monkeypatch):
     config = EncoderConfig(
         d_in=D_IN, width=32, depth=2, heads=2, attention="clip_causal", input_norm=norm
     )
-    model, batch = Jepa(config, 1, 2, neighbours=(-1, 1)), example(places=(-1, 1))
+    heads = NeighbourHeads(config.width, D_IN, (-1, 1))
+    model = Jepa(ProcedureEncoder(config), Predictor(config, 1, 2), heads)
+    batch = example(places=(-1, 1))
     found = seen_dtypes(model)
     with FakeTensorMode(allow_non_fake_inputs=True):
         model.to("cuda")

@@ -9,8 +9,11 @@ from torch.nn import functional as F
 
 from pjepa.model.attention import layout_of_segments
 from pjepa.model.config import EncoderConfig
-from pjepa.model.neighbours import HEADS, NeighbourHeads
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.masking import mask_of
+from pjepa.model.neighbours import HEADS, NeighbourHeads, neighbour_error, pairs_of
 from pjepa.model.objective import Batch, Counts, Jepa
+from pjepa.model.predictor import Predictor
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.pretrain.data import TrainingTake
 from pjepa.pretrain.setup import measure_spread
@@ -23,17 +26,21 @@ CONFIG = EncoderConfig(
 TAKES = [[3, 1, 4, 2], [5], [2, 2], [1, 6, 1, 1, 3]]  # segment lengths; one take has no neighbour
 
 
-def model_with(neighbours):
+def model_with(places):
     torch.manual_seed(0)
-    return Jepa(CONFIG, 1, 2, neighbours=neighbours)
+    student, predictor = ProcedureEncoder(CONFIG), Predictor(CONFIG, 1, 2)
+    return Jepa(student, predictor, NeighbourHeads(8, 6, places) if places else None)
 
 
-def random_batch(seed=0):
+def random_batch(places=(), seed=0):
     layout = layout_of_segments(TAKES)
     rng = np.random.default_rng(seed)
     count = sum(layout.take_lengths)
     target = torch.from_numpy(rng.random(count) < 0.6)
-    return Batch(torch.from_numpy(rng.normal(size=(count, 6)).astype(np.float32)), target, layout)
+    features = torch.from_numpy(rng.normal(size=(count, 6)).astype(np.float32))
+    mask = mask_of(target, layout.take_lengths)
+    pairs = pairs_of(places, mask.context, layout) if places else None
+    return Batch(features, layout, mask, pairs)
 
 
 def slow_term(model, batch):
@@ -47,13 +54,13 @@ def slow_term(model, batch):
         means = [part.mean(dim=0) for part in torch.split(tokens, lengths)]
         segment = [c for c, length in enumerate(lengths) for _ in range(length)]
         for place, c in enumerate(segment):
-            if batch.target[first + place]:
+            if first + place in batch.mask.target:
                 continue
             feature = next(z)
-            for k in model.heads.places:
+            for k in model.neighbours.places:
                 if 0 <= c + k < len(lengths):
-                    told = model.heads(feature, k)
-                    total += float(F.smooth_l1_loss(told, means[c + k]).detach())
+                    predicted = model.neighbours(feature, k)
+                    total += float(F.smooth_l1_loss(predicted, means[c + k]).detach())
                     pairs += 1
         first += sum(lengths)
     return total, pairs
@@ -62,15 +69,16 @@ def slow_term(model, batch):
 @pytest.mark.parametrize("places", [(-2, -1, 0, 1, 2), (1,), (-4, 3), (9,)])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_term_is_its_equation(places, seed):
-    model, batch = model_with(places), random_batch(seed)
+    model, batch = model_with(places), random_batch(places, seed)
     total, pairs = slow_term(model, batch)
-    assert model.counts(batch) == Counts(int(batch.target.sum()), pairs)
-    found = model.neighbour_error(batch, model.context(batch))
+    assert model.counts(batch) == Counts(len(batch.mask.target), pairs)
+    context, inputs = model.context(batch), model.inputs(batch)
+    found = neighbour_error(model.neighbours, context, batch.pairs, inputs)
     assert float(found.detach()) == pytest.approx(total, rel=1e-5)
 
 
 def test_eq2_is_the_same_with_and_without_the_term():
-    alone, both, batch = model_with(()), model_with((-1, 1)), random_batch()
+    alone, both, batch = model_with(()), model_with((-1, 1)), random_batch((-1, 1))
     assert {name.split(".")[0] for name in alone.state_dict()} == {
         "student",
         "teacher",
@@ -78,24 +86,25 @@ def test_eq2_is_the_same_with_and_without_the_term():
     }
     for name, weight in alone.state_dict().items():
         assert torch.equal(weight, both.state_dict()[name])
-    plain = (alone.predictions(batch, alone.context(batch)) - alone.targets(batch)).abs().mean(1)
+    targets = alone.targets(batch, alone.inputs(batch))
+    plain = (alone.predictions(batch, alone.context(batch)) - targets).abs().mean(1)
     terms = alone(batch, alone.counts(batch))
     assert terms.neighbour is None
-    assert torch.equal(terms.eq2, plain.sum() / int(batch.target.sum()))
+    assert torch.equal(terms.eq2, plain.sum() / len(batch.mask.target))
     assert torch.equal(terms.eq2, both(batch, both.counts(batch)).eq2)
 
 
 def test_targets_get_no_gradient_and_every_head_learns():
-    model, batch = model_with((-1, 1)), random_batch()
+    model, batch = model_with((-1, 1)), random_batch((-1, 1))
     model(batch, model.counts(batch)).neighbour.backward()
     assert all(p.grad is None for p in model.teacher.parameters())
     assert all(p.grad is None for p in model.predictor.parameters())
-    assert all(p.grad.any() for p in model.heads.parameters())
+    assert all(p.grad.any() for p in model.neighbours.parameters())
     assert model.student.proj[1].weight.grad.any()
 
 
 def test_bf16_is_near_full_precision():
-    model, batch = model_with((-1, 1)), random_batch()
+    model, batch = model_with((-1, 1)), random_batch((-1, 1))
     counts = model.counts(batch)
     with torch.autocast("cpu", torch.bfloat16):
         rough = model(batch, counts).neighbour
@@ -116,7 +125,7 @@ def test_spread_is_the_covariance_of_segment_means():
         means += [part.mean(dim=0) for part in normal.split(lengths)]
     measure_spread(model, takes)
     expected = torch.cov(torch.stack(means).T, correction=0)
-    torch.testing.assert_close(model.heads.spread, expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(model.neighbours.spread, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_heads_come_back_from_disk(tmp_path):
@@ -135,7 +144,7 @@ def test_heads_come_back_from_disk(tmp_path):
 def test_heads_of_an_older_version_are_one_line(tmp_path):
     old = NeighbourHeads(8, 6, (1,)).at.state_dict()
     save_file(old, tmp_path / HEADS)
-    with pytest.raises(InputError, match="no `spread`: an older version wrote it; pretrain again"):
+    with pytest.raises(InputError, match="has no tensor 'spread'; run the stage that writes it"):
         NeighbourHeads.load(tmp_path)
 
 

@@ -10,7 +10,10 @@ from safetensors.torch import load_file
 
 from pjepa.model.attention import layout_of_segments
 from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.masking import mask_of
 from pjepa.model.objective import Batch, Jepa
+from pjepa.model.predictor import Predictor
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pjepa"
 CASES = ("clip_causal_2d", "bidirectional_2d", "causal_2d", "block_causal_1d")
@@ -34,7 +37,8 @@ class Case:
             block=shape["student_encoder_block_size"], positions=POSITIONS[shape["rope_mode"]],
             rope="tiled", project="always",
         )  # fmt: skip
-        self.model = Jepa(config, shape["pred_depth"], shape["pred_heads"])
+        predictor = Predictor(config, shape["pred_depth"], shape["pred_heads"])
+        self.model = Jepa(ProcedureEncoder(config), predictor)
         self._load("sd.student_enc.", self.model.student)
         self._load("teacher.", self.model.teacher)
         self._load("sd.predictor.", self.model.predictor)
@@ -42,11 +46,10 @@ class Case:
             self.model.predictor.mask_token.copy_(self.values["sd.mask_token"][0])
         self.valid = self.values["input.valid_mask"].bool()
         lengths = [[n for n in row if n] for row in self.values["input.segment_lengths"].tolist()]
-        self.batch = Batch(
-            self.values["input.x"][self.valid],
-            self.values["input.target_mask"].bool()[self.valid],
-            layout_of_segments(lengths),
-        )
+        layout = layout_of_segments(lengths)
+        target = self.values["input.target_mask"].bool()[self.valid]
+        mask = mask_of(target, layout.take_lengths)
+        self.batch = Batch(self.values["input.x"][self.valid], layout, mask)
 
     def _load(self, prefix, module):
         state = {k.removeprefix(prefix): v for k, v in self.values.items() if k.startswith(prefix)}
@@ -68,16 +71,13 @@ def close(found, expected, tolerance=1e-5):
 
 
 def test_encoder_student_teacher_and_predictor(case):
-    batch, model = case.batch, case.model
+    batch, model, mask = case.batch, case.model, case.batch.mask
     close(model.student(batch.features, batch.layout), case.packed("encoder.full_valid"))
-    visible = ~batch.target
-    context = model.student(
-        batch.features[visible], batch.layout.at(batch.rows.visible, batch.rows.lengths)
-    )
-    close(context, case.packed("encoder.student_context_only")[visible])
-    close(model.targets(batch), case.values["teacher_out.at_targets"])
-    predicted = model.predictor(context, batch.target, batch.layout)
-    close(predicted, case.packed("predictor.full"))
+    context = model.context(batch)
+    close(context, case.packed("encoder.student_context_only")[mask.context])
+    close(model.targets(batch, model.inputs(batch)), case.values["teacher_out.at_targets"])
+    predicted = model.predictions(batch, context)
+    close(predicted, case.packed("predictor.full")[mask.target])
 
 
 def test_loss_gradients_step_and_ema(case):

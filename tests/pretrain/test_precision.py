@@ -5,7 +5,10 @@ import torch
 
 from pjepa.model.attention import attend, attention_plan, layout_of_segments
 from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.masking import mask_of
 from pjepa.model.objective import Batch, Jepa
+from pjepa.model.predictor import Predictor
 from pjepa.ui import device
 from pjepa.ui.console import InputError
 
@@ -69,8 +72,10 @@ def test_attention_of_bf16_is_computed_in_float32():
 def test_a_step_in_bf16_is_near_the_one_in_fp32():
     torch.manual_seed(0)
     config = EncoderConfig(d_in=12, width=32, depth=2, heads=2, attention="clip_causal")
-    model, layout = Jepa(config, 2, 2), layout_of_segments([[9, 20, 6], [15, 5]])
-    batch = Batch(torch.randn(55, 12), torch.rand(55) < 0.7, layout)
+    model = Jepa(ProcedureEncoder(config), Predictor(config, 2, 2))
+    layout = layout_of_segments([[9, 20, 6], [15, 5]])
+    mask = mask_of(torch.rand(55) < 0.7, layout.take_lengths)
+    batch = Batch(torch.randn(55, 12), layout, mask)
     losses, gradients = [], []
     for enabled in (False, True):
         model.zero_grad()
