@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pjepa.storage.hub import checkpoint_folders
+from pjepa.storage.hub import checkpoint_folders, hub_errors
 from pjepa.ui.console import InputError, first_line
 
 HF = "hf:"
@@ -121,13 +121,9 @@ def model_folder(name: str, weights: bool = False) -> Path:
             return place / name
     from huggingface_hub import snapshot_download
 
-    try:
+    hint = f"put the repository's files into {checkpoint_folders()[3] / name}"
+    with hub_errors(f"{HF}{name}: not on this machine, and the hub did not answer", hint):
         return Path(snapshot_download(name, allow_patterns=FILES if weights else FILES[:2]))
-    except Exception as error:  # the client raises many kinds
-        raise InputError(
-            f"{HF}{name}: not on this machine, and the hub did not answer ({first_line(error)}); "
-            f"put the repository's files into {checkpoint_folders()[3] / name}"
-        ) from None
 
 
 def _refuse_misfits(name: str, found: dict[str, Any]) -> None:

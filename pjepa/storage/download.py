@@ -13,15 +13,13 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from filelock import FileLock, Timeout
-
+from pjepa.storage.writing import locked
 from pjepa.ui.console import InputError, Meter, say
 
 CHUNK = 1 << 20
@@ -44,32 +42,21 @@ class Remote:
 def downloaded(remote: Remote, target: Path) -> Path:
     """Return `target`, downloading it if missing; an interrupted download is resumed."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(target):
+    with locked(target.with_name(f".{target.name}.lock")) as alone:
+        if not alone:
+            raise InputError(f"{target}: another process is fetching it; wait for it")
         if not target.is_file():
             partial = target.with_name(f"{target.name}.partial")
             _complete(remote, partial)
             check_file(partial, remote, keep_as=target.with_name(f"{target.name}.rejected"))
             os.replace(partial, target)
-            _mark(partial).unlink(missing_ok=True)
+            _etag_file(partial).unlink(missing_ok=True)
             if remote.sha256 is None:
                 say(f"{target}: not verified, no hash of it is known")
     return target
 
 
-@contextmanager
-def _alone(target: Path) -> Iterator[None]:
-    lock = FileLock(target.with_name(f".{target.name}.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise InputError(f"{target}: another process is fetching it; wait for it") from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _mark(partial: Path) -> Path:
+def _etag_file(partial: Path) -> Path:
     return partial.with_name(f"{partial.name}.etag")
 
 
@@ -101,7 +88,7 @@ def _complete(remote: Remote, partial: Path) -> None:
 def _continue(remote: Remote, partial: Path) -> None:
     """Request the missing bytes and append them; start over if the server sends everything."""
     have = partial.stat().st_size if partial.exists() else 0
-    mark = _mark(partial).read_text() if _mark(partial).exists() else ""
+    mark = _etag_file(partial).read_text() if _etag_file(partial).exists() else ""
     headers = {"User-Agent": "pjepa"}
     if have and not (mark or remote.sha256):  # nothing tells that the rest belongs to it
         have = 0
@@ -112,36 +99,37 @@ def _continue(remote: Remote, partial: Path) -> None:
     except HTTPError as error:
         if error.code != 416:
             raise
-        if _total(error.headers.get("Content-Range", "")) == have:
+        if error.headers.get("Content-Range", "") == f"bytes */{have}":
             return  # nothing is missing
         partial.unlink()
         return _continue(remote, partial)
     with answer:
         have = have if answer.status == 206 else 0
-        if have and not _begins_at(answer.headers.get("Content-Range"), have):
+        expected = f"bytes {have}-"
+        if have and not answer.headers.get("Content-Range", expected).startswith(expected):
             raise InputError(f"{remote.url}: the server sent a different part than requested")
-        length = answer.headers.get("Content-Length")
+        length, etag = answer.headers.get("Content-Length"), answer.headers.get("ETag", "")
         total = have + int(length) if length else None
         _check_announced(remote, partial, have, total)
-        _mark(partial).write_text(_validator(answer.headers.get("ETag")))
+        # a weak one does not promise the same bytes
+        _etag_file(partial).write_text("" if etag.startswith("W/") else etag)
+        name = partial.name.removesuffix(".partial")
         with partial.open("ab" if have else "wb") as file:
-            _append(answer, file, have, total, partial.name.removesuffix(".partial"))
+            for block in _blocks(answer, f"fetch {name}", total or have, have):
+                file.write(block)
+                have += len(block)
+    if total is not None and have < total:
+        raise ConnectionError(f"the connection ended after {have} of {total} bytes")
 
 
-def _validator(etag: str | None) -> str:
-    """Return a strong ETag; a weak one does not promise the same bytes."""
-    return "" if etag is None or etag.startswith("W/") else etag
-
-
-def _begins_at(content_range: str | None, have: int) -> bool:
-    """Return whether `bytes 5-9/10` continues where the file ends."""
-    return content_range is None or content_range.strip().startswith(f"bytes {have}-")
-
-
-def _total(content_range: str) -> int:
-    """Return the size in `bytes */1234`; -1 if the server does not send it."""
-    size = content_range.rpartition("/")[2]
-    return int(size) if size.isdigit() else -1
+def _blocks(file: BinaryIO, what: str, total: int, done: int = 0) -> Iterator[bytes]:
+    """Yield what is left of a file, with progress in MB."""
+    with Meter(what, total // CHUNK + 1, "MB") as meter:
+        meter.advance(done // CHUNK, resumed=True)
+        while block := file.read(CHUNK):
+            yield block
+            meter.advance((done + len(block)) // CHUNK - done // CHUNK)
+            done += len(block)
 
 
 def _check_announced(remote: Remote, partial: Path, have: int, total: int | None) -> None:
@@ -159,46 +147,28 @@ def _check_announced(remote: Remote, partial: Path, have: int, total: int | None
         )
 
 
-def _append(
-    answer: http.client.HTTPResponse, file: BinaryIO, have: int, total: int | None, name: str
-) -> None:
-    """Append the response body; raise ConnectionError if it ends early."""
-    megabytes = (total or have) // CHUNK + 1
-    with Meter(f"fetch {name}", megabytes, "MB") as meter:
-        meter.advance(have // CHUNK, resumed=True)
-        done = have
-        while block := answer.read(CHUNK):
-            file.write(block)
-            meter.advance((done + len(block)) // CHUNK - done // CHUNK)
-            done += len(block)
-    if total is not None and done < total:
-        raise ConnectionError(f"the connection ended after {done} of {total} bytes")
-
-
 def check_file(path: Path, remote: Remote, keep_as: Path | None = None) -> None:
     """Raise an error if size or content differ; the bad file is moved to `keep_as`."""
     size = path.stat().st_size
     if remote.bytes not in (None, size):
-        found, expected = f"{size} bytes", f"{remote.bytes} bytes"
+        held, expected = f"{size} bytes", f"{remote.bytes} bytes"
     elif remote.sha256 is not None:
-        found, expected = f"sha256 {sha256_shown(path)}", f"sha256 {remote.sha256}"
+        held, expected = f"sha256 {sha256_shown(path)}", f"sha256 {remote.sha256}"
     else:
         return
-    if found == expected:
+    if held == expected:
         return
     aside = ""
     if keep_as is not None:
         os.replace(path, keep_as)
         path, aside = keep_as, ", put aside"
-    raise InputError(f"{path}: {found}{aside}, the released file has {expected}; fetch it again")
+    raise InputError(f"{path}: {held}{aside}, the released file has {expected}; fetch it again")
 
 
 def sha256_shown(path: Path) -> str:
     """Return the content hash of a file, with progress where it takes long."""
     digest = hashlib.sha256()
-    size = path.stat().st_size
-    with path.open("rb") as file, Meter(f"check {path.name}", size // CHUNK + 1, "MB") as meter:
-        while block := file.read(CHUNK):
+    with path.open("rb") as file:
+        for block in _blocks(file, f"check {path.name}", path.stat().st_size):
             digest.update(block)
-            meter.advance()
     return digest.hexdigest()

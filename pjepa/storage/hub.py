@@ -1,39 +1,49 @@
-"""Files of the Hugging Face hub, through its own client: its cache, its resume, its progress."""
+"""Files of the Hugging Face hub, through its own client: its cache, its resume, its progress.
+
+And the folders where weights are looked for, so that params hold no machine path.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pjepa.storage.roots import DATA_ROOT, data_root
 from pjepa.ui.console import InputError, first_line
 
-# Encoders on the Hugging Face hub: upload and download of one folder.
+HUB = "https://huggingface.co"
+CACHE = "PJEPA_CACHE"
+CHECKPOINTS = "checkpoints"
+FILES = ["model.safetensors", "config.json", "README.md"]  # of an encoder
 
-FILES = ("model.safetensors", "config.json", "README.md")
+
+@contextmanager
+def hub_errors(problem: str, hint: str) -> Iterator[None]:
+    """Turn whatever the hub's client raises, which has many kinds, into one line."""
+    try:
+        yield
+    except Exception as error:
+        kind, first = type(error).__name__, first_line(error)
+        reason = kind if first == kind else f"{kind}: {first}"
+        raise InputError(f"{problem} ({reason}); {hint}") from None
 
 
 def upload_folder(folder: Path, repo: str, private: bool, token: str | None = None) -> str:
     """Create the repository if missing and upload the encoder's files as one commit."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     api = HfApi(token=token)
-    try:
+    hint = "check the name, log in with `hf auth login` and check that you may write there"
+    with hub_errors(f"{repo}: the hub rejected it", hint):
         made = api.create_repo(repo, private=private, exist_ok=True)
         api.upload_folder(
             folder_path=folder,
             repo_id=made.repo_id,
-            allow_patterns=list(FILES),
+            allow_patterns=FILES,
             commit_message="P-JEPA encoder",
         )
-    except HFValidationError as error:
-        raise InputError(f"{repo}: not a name for the hub ({first_line(error)})") from None
-    except (HfHubHTTPError, OSError) as error:
-        raise InputError(
-            f"{repo}: the hub rejected it ({first_line(error)}); log in with `hf auth login` "
-            "and check that you may write there"
-        ) from None
     return f"{api.endpoint}/{made.repo_id}"
 
 
@@ -43,34 +53,47 @@ def downloaded_folder(
     cache_dir: str | Path | None = None,
     token: str | None = None,
 ) -> Path:
-    """Return the local copy of a model on the hub; raise a one-line error if that fails."""
+    """Return the local copy of an encoder on the hub."""
     from huggingface_hub import snapshot_download
 
-    try:
+    at = f" at {revision}" if revision else ""
+    problem = f"{name}{at}: neither a folder with model.safetensors and config.json nor a model"
+    with hub_errors(f"{problem} that can be fetched from the hub", "check the name"):
         found = snapshot_download(
-            name, revision=revision, cache_dir=cache_dir, token=token, allow_patterns=list(FILES)
+            name, revision=revision, cache_dir=cache_dir, token=token, allow_patterns=FILES
         )
         return Path(found)
-    except Exception as error:
-        at = f" at {revision}" if revision else ""
-        raise InputError(
-            f"{name}{at}: neither a folder with model.safetensors and config.json nor a model that "
-            f"can be fetched from the hub ({type(error).__name__})"
-        ) from None
 
 
-# Where downloaded files are kept and looked for, so that params hold no machine path.
+def hub_file(repository: str, file: str) -> Path:
+    """Return the local copy of a model repository's file, downloaded unless the hub's cache has it.
 
-CACHE = "PJEPA_CACHE"
-CHECKPOINTS = "checkpoints"
+    A file that is not at the top level is searched for in subfolders by its name.
+    """
+    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    problem = f"{Path(file).stem}: not on this machine, and the hub did not answer"
+    hint = f"download {HUB}/{repository}/resolve/main/{file} and {placing(Path(file).name)}"
+    with hub_errors(problem, hint):
+        try:
+            return Path(hf_hub_download(repository, file))
+        except EntryNotFoundError as error:
+            if isinstance(error, LocalEntryNotFoundError):  # no connection
+                raise
+            below = [n for n in HfApi().list_repo_files(repository) if n.endswith(f"/{file}")]
+            if len(below) != 1:
+                raise
+            return Path(hf_hub_download(repository, below[0]))
+
+
+# Folders in which the file of a checkpoint is looked for.
 
 
 def cache_root() -> Path:
     """Return `PJEPA_CACHE`, else `pjepa` in `XDG_CACHE_HOME` or in `~/.cache`."""
-    if given := os.environ.get(CACHE):
-        return Path(given).expanduser()
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(home).expanduser() / "pjepa"
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "pjepa"
+    return Path(os.environ.get(CACHE) or usual).expanduser()
 
 
 def download_folder() -> Path:
@@ -88,12 +111,8 @@ def checkpoint_folders() -> list[Path]:
 
 def found_file(*names: str) -> Path | None:
     """Return the first name that is a file in one of the folders; full paths are used as is."""
-    for name in names:
-        for folder in checkpoint_folders():
-            path = folder / Path(name).expanduser()
-            if path.is_file():
-                return path
-    return None
+    paths = (folder / Path(name).expanduser() for name in names for folder in checkpoint_folders())
+    return next((path for path in paths if path.is_file()), None)
 
 
 def checkpoint_file(name: str) -> Path:
@@ -109,37 +128,3 @@ def placing(file: str) -> str:
     """Return a hint on where to put a file so that it is found."""
     root = os.environ.get(DATA_ROOT) or f"${DATA_ROOT}"
     return f"put it at {download_folder() / file} or {root}/{CHECKPOINTS}/{file}"
-
-
-HUB = "https://huggingface.co"
-
-
-def hub_file(repository: str, file: str) -> Path:
-    """Return the local copy of a model repository's file, downloaded unless the hub's cache has it.
-
-    A file that is not at the top level is searched for in subfolders by its name.
-    """
-    from huggingface_hub import HfApi, hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
-    try:
-        try:
-            return Path(hf_hub_download(repository, file))
-        except LocalEntryNotFoundError:  # no connection
-            raise
-        except EntryNotFoundError:
-            below = [n for n in HfApi().list_repo_files(repository) if n.endswith(f"/{file}")]
-            if len(below) != 1:
-                raise
-            return Path(hf_hub_download(repository, below[0]))
-    except Exception as error:  # the client raises many kinds
-        raise InputError(
-            f"{Path(file).stem}: not on this machine, and the hub did not answer "
-            f"({reason(error)}); download {HUB}/{repository}/resolve/main/{file} and "
-            f"{placing(Path(file).name)}"
-        ) from None
-
-
-def reason(error: Exception) -> str:
-    kind, first = type(error).__name__, first_line(error)
-    return kind if first == kind else f"{kind}: {first}"

@@ -78,18 +78,24 @@ def read_torch(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_tensors(path: Path, *names: str) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file by name; raise if one of `names` is not there."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+@contextmanager
+def open_tensors(path: Path) -> Iterator[Any]:
+    """Open a safetensors file: its header is read, its tensors when they are asked for."""
+    from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
         raise InputError(f"{path}: no such file; run the stage that writes it")
     try:
-        tensors: dict[str, Tensor] = load_file(path)
+        with safe_open(path, framework="pt") as file:
+            yield file
     except (OSError, SafetensorError) as error:
-        reason = f"not a safetensors file ({first_line(error)})"
-        raise InputError(f"{path}: {reason}; make it again") from None
+        raise InputError(f"{path}: not a safetensors file ({first_line(error)})") from None
+
+
+def read_tensors(path: Path, *names: str) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file by name; raise if it lacks one of these names."""
+    with open_tensors(path) as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     for name in names:
         if name not in tensors:
             raise InputError(f"{path}: has no tensor {name!r}; run the stage that writes it")

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
+from pjepa.storage.reading import open_tensors
 from pjepa.storage.sealed import BEFORE, newest_intact, remove_sealed, sealed_file
-from pjepa.storage.writing import write_json
+from pjepa.storage.writing import write_json, write_tensors
 from pjepa.ui.console import InputError, say
 
 SAVE_SECONDS = 2.0  # at least this long between two resume states,
@@ -130,11 +129,8 @@ def save_state(folder: Path, state: Mapping[str, Tensor], about: Mapping[str, An
     It is in the tensor file itself, which is replaced in one step; state.json repeats it for
     people. The state before is kept for the case that this one is damaged.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
-    text = json.dumps(about, sort_keys=True)
     with sealed_file(folder / TENSORS, keep_before=True) as partial:
-        save_file(tensors, partial, metadata={"about": text})
+        write_tensors(partial, state, json.dumps(about, sort_keys=True))
     write_json(folder / ABOUT, dict(about))
 
 
@@ -156,9 +152,9 @@ def load_state(folder: Path) -> tuple[State, dict[str, Any]]:
     file = newest_intact(folder / TENSORS)
     if file is None:
         raise InputError(f"{folder}: no good state is left; run again to start afresh")
-    try:
-        with safe_open(file, framework="pt") as found:
-            about = json.loads((found.metadata() or {})["about"])
-            return {name: found.get_tensor(name) for name in found.keys()}, about  # noqa: SIM118
-    except (SafetensorError, KeyError, json.JSONDecodeError) as error:
-        raise InputError(f"{file}: not a stream's state ({error}); start afresh") from None
+    with open_tensors(file) as stored:
+        try:
+            about = json.loads((stored.metadata() or {})["about"])
+        except (KeyError, ValueError):
+            raise InputError(f"{file}: not a stream's state; start afresh") from None
+        return {name: stored.get_tensor(name) for name in stored.keys()}, about  # noqa: SIM118

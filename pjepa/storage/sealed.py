@@ -7,17 +7,15 @@ step. A damaged file is put aside, never used.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-from pjepa.storage.reading import file_sha256
-from pjepa.storage.writing import atomic_file, write_json
-from pjepa.ui.console import say, track
+from pjepa.storage.reading import file_sha256, read_object
+from pjepa.storage.writing import atomic_file, write_json, write_text
+from pjepa.ui.console import InputError, say, track
 
 SEAL, BEFORE, DAMAGED = ".sha256", ".before", ".damaged"
 
@@ -39,8 +37,7 @@ def sealed_file(path: Path, keep_before: bool = False) -> Iterator[Path]:
 
 def seal(path: Path, digest: str) -> None:
     """Write the hash that `path` has or is about to have; the previous two stay valid."""
-    with atomic_file(seal_of(path)) as partial:
-        partial.write_text("\n".join([digest, *_sealed(path)[:2]]) + "\n")
+    write_text(seal_of(path), "\n".join([digest, *_sealed(path)[:2]]) + "\n")
 
 
 def _sealed(path: Path) -> list[str]:
@@ -97,39 +94,25 @@ def remove_sealed(path: Path) -> None:
     seal_of(path).unlink(missing_ok=True)
 
 
-# Hashes of files, remembered by inode, time of change and size, so that a file is read once.
-
-
 def remembered_hashes(
     files: Sequence[Path], memory: Path, hashed: Callable[[Path], str], threads: int, what: str
 ) -> list[str]:
     """Return `hashed(file)` of every file in order; hashing releases the interpreter lock.
 
-    `memory` is a file outside every artifact; `what` names the work on the progress line.
+    `memory` is a file outside every artifact that remembers hashes by inode, time of change and
+    size, so that a file is read once; `what` names the work on the progress line.
     """
-    known = _read(memory)
-    found: dict[str, Any] = {}
+    known: dict[str, str] = {}
+    with suppress(InputError):  # there is no memory yet, or it is damaged
+        known = read_object(memory)
 
-    def look(file: Path) -> str:
+    def look(file: Path) -> tuple[str, str]:
         state = file.stat()
-        stamp = [state.st_ino, state.st_mtime_ns, state.st_size]
-        before = known.get(str(file))
-        same = isinstance(before, list) and before[:3] == stamp and len(before) == 4
-        value = str(before[3]) if same and before else hashed(file)
-        found[str(file)] = [*stamp, value]
-        return value
+        stamp = f"{file} {state.st_ino} {state.st_mtime_ns} {state.st_size}"
+        return stamp, str(known.get(stamp) or hashed(file))
 
     with ThreadPoolExecutor(threads) as pool:
         hashes = list(track(pool.map(look, files), what, total=len(files), unit="file"))
-    if any(known.get(name) != value for name, value in found.items()):
-        write_json(memory, {**known, **found})
-    return hashes
-
-
-def _read(memory: Path) -> dict[str, Any]:
-    """Return what is remembered; nothing if the memory cannot be read."""
-    try:
-        known = json.loads(memory.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return known if isinstance(known, dict) else {}
+    if not known.keys() >= dict(hashes).keys():
+        write_json(memory, {**known, **dict(hashes)})
+    return [digest for _, digest in hashes]

@@ -8,19 +8,16 @@ version of torch, so no model is trained by two versions of a program.
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 
 import yaml
-from filelock import FileLock, Timeout
 
-from pjepa.storage.writing import named_disk_errors, partial_name, remove, remove_partials
+from pjepa.storage.reading import file_sha256, fingerprint
+from pjepa.storage.writing import locked, named_disk_errors, partial_name, remove, remove_partials
 from pjepa.ui.console import InputError, say
 
 ROOT = Path(__file__).resolve().parents[2]  # of the code that runs
@@ -41,7 +38,7 @@ def work_folder(stage: str, key: str, item: Mapping[str, str] | None = None) -> 
     folder = work_root() / stage / f"{key}-{code_version(stage, item)}"
     with named_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder) as alone:
+    with locked(_lock_file(folder)) as alone:
         if not alone:
             raise InputError(
                 f"{stage}: another process is running the same work; wait for it or stop it"
@@ -52,19 +49,8 @@ def work_folder(stage: str, key: str, item: Mapping[str, str] | None = None) -> 
         _discard(folder)
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Hold the folder's lock in the block; yield whether this process got it."""
-    lock = FileLock(folder.with_name(f"{folder.name}.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
+def _lock_file(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")
 
 
 def _forget_other_code(folder: Path, stage: str, key: str) -> None:
@@ -72,7 +58,7 @@ def _forget_other_code(folder: Path, stage: str, key: str) -> None:
     for other in folder.parent.glob(f"{key}-*"):
         if other == folder or not other.is_dir():
             continue
-        with _locked(other) as alone:
+        with locked(_lock_file(other)) as alone:
             if alone:
                 say(f"{stage}: the code or torch changed since the interrupted run; starting over")
                 _discard(other)
@@ -86,14 +72,10 @@ def _discard(folder: Path) -> None:
 
 
 def code_version(stage: str, item: Mapping[str, str] | None = None) -> str:
-    """Return a short hash of the stage's code and torch's version; `item` is a matrix cell.
-
-    Parsed, so that comments, docstrings and layout do not count.
-    """
-    digest = hashlib.sha256(version("torch").encode())
-    for file in tracked_code(stage, item or {}):
-        digest.update(f"{file.relative_to(ROOT)}\n{parsed(file)}".encode())
-    return digest.hexdigest()[:12]
+    """Return a short hash of the stage's code and torch's version; `item` is a matrix cell."""
+    files = tracked_code(stage, item or {})
+    hashes = [(file.relative_to(ROOT).as_posix(), file_sha256(file)) for file in files]
+    return fingerprint(version("torch"), hashes)[:12]
 
 
 def tracked_code(stage: str, item: Mapping[str, str]) -> list[Path]:
@@ -104,25 +86,6 @@ def tracked_code(stage: str, item: Mapping[str, str]) -> list[Path]:
         deps = yaml.safe_load(pipeline.read_text(encoding="utf-8"))["stages"][stage]["deps"]
     for name, value in item.items():
         deps = [dep.replace(f"${{item.{name}}}", value) for dep in deps]
-    places = [ROOT / dep for dep in deps if dep.split("/")[0] in ("pjepa", "stages")]
-    files = {file for place in places for file in (place, *place.rglob("*.py"))}
+    code = [ROOT / dep for dep in deps if dep.split("/")[0] in ("pjepa", "stages")]
+    files = {file for path in code for file in (path, *path.rglob("*.py"))}
     return sorted(file for file in files if file.is_file())
-
-
-@lru_cache
-def parsed(file: Path) -> str:
-    """Return the syntax tree of a file without its docstrings."""
-    tree = ast.parse(file.read_bytes())
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and _is_text(body[0]):
-            node.body = body[1:]  # type: ignore[attr-defined]
-    return ast.dump(tree)
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )

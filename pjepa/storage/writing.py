@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from pjepa.ui.console import InputError
 
 PARTIAL = ".partial"
@@ -104,7 +106,11 @@ def named_disk_errors(path: Path) -> Iterator[None]:
     except Exception as error:  # each library that writes files has its own kind
         number, text = getattr(error, "errno", None), str(error)
         if number in FULL or "No space left" in text or "file write failed" in text:
-            raise InputError(_full(path)) from None
+            folder = next(place for place in path.absolute().parents if place.exists())
+            raise InputError(
+                f"{path.parent}: the disk is full ({shutil.disk_usage(folder).free / 1e6:,.1f} MB "
+                f"free): {path.name} needs more; make room and run the same command again"
+            ) from None
         named = getattr(error, "filename", None)
         places = (path, partial_name(path), *path.parents)
         if number in REFUSED and named and Path(os.fsdecode(named)) in places:
@@ -114,17 +120,19 @@ def named_disk_errors(path: Path) -> Iterator[None]:
         raise
 
 
-def _full(path: Path) -> str:
-    """Return the message for a disk that filled up while `path` was written."""
-    partial = partial_name(path)
-    files = [file for file in (partial, *partial.rglob("*")) if file.is_file()]
-    written = sum(file.stat().st_size for file in files) / 1e6
-    folder = next(place for place in path.absolute().parents if place.exists())
-    free = shutil.disk_usage(folder).free / 1e6
-    return (
-        f"{path.parent}: the disk is full ({free:,.1f} MB free): {path.name} needs more than the "
-        f"{written:,.1f} MB that were written; make room and run the same command again"
-    )
+@contextmanager
+def locked(file: Path) -> Iterator[bool]:
+    """Hold a lock in the block; yield whether this process got it."""
+    lock = FileLock(file)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
 
 
 def check_file(path: Path) -> None:
@@ -149,22 +157,7 @@ def _check_writable(path: Path) -> None:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside `path` and rename it when the block succeeds."""
-    with atomic_path(path) as partial:
-        yield partial
-
-
-@contextmanager
-def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path` and put it in place when the block succeeds."""
-    with atomic_path(path) as partial:
-        partial.mkdir()
-        yield partial
-
-
-@contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """Write as `atomic_file` does, in a block that makes a file or folder of the temporary name."""
+    """Yield a temporary name beside `path` and rename what the block made of it, if it succeeds."""
     partial = partial_name(path)
     try:
         with named_disk_errors(path):
@@ -176,6 +169,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # what went wrong before is what matters
             remove(partial)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `path` and put it in place when the block succeeds."""
+    with atomic_file(path) as partial:
+        partial.mkdir()
+        yield partial
 
 
 def _put_in_place(partial: Path, path: Path) -> None:
@@ -195,15 +196,19 @@ def _put_in_place(partial: Path, path: Path) -> None:
         sync(path.parent)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write byte-stable JSON: sorted keys, two spaces, a final newline."""
+def write_text(path: Path, text: str) -> None:
+    """Write text as UTF-8."""
     with atomic_file(path) as partial:
-        text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"
         partial.write_text(text, encoding="utf-8")
 
 
+def write_json(path: Path, value: Any) -> None:
+    """Write byte-stable JSON: sorted keys, two spaces, a final newline."""
+    write_text(path, json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Any], about: str | None = None) -> None:
-    """Write torch or numpy tensors by name as a safetensors file; `about` goes into its header."""
+    """Write torch or numpy tensors as a safetensors file; `about` is text for its header."""
     import torch
     from safetensors.torch import save_file
 

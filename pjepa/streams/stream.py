@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from pjepa.core.runs import runs
 from pjepa.core.tables import readable_table
-from pjepa.storage.writing import atomic_file, atomic_path
+from pjepa.storage.writing import atomic_file
 from pjepa.streams.provenance import LABELS, StreamInfo, stream_schema
 from pjepa.ui.console import InputError
 
@@ -62,7 +62,7 @@ class StreamWriter:
         self.info, self.schema = info, stream_schema(info, dtype)
         self.dtype = np.float16 if dtype == "float16" else np.float32
         self.part_bytes, self.bytes, self.parts = part_bytes or PART_BYTES, 0, 1
-        self.whole = atomic_path(path)
+        self.whole = atomic_file(path)
 
     def __enter__(self) -> StreamWriter:
         self.partial = self.whole.__enter__()

@@ -19,7 +19,7 @@ from pjepa.patches.checkpoint import (
 )
 from pjepa.patches.config import HF, TIMM
 from pjepa.storage.download import Remote, check_file, downloaded, sha256_shown
-from pjepa.storage.hub import HUB, download_folder, found_file, hub_file, placing, reason
+from pjepa.storage.hub import HUB, download_folder, found_file, hub_errors, hub_file, placing
 from pjepa.storage.roots import DATA_ROOT, data_root, project_root
 from pjepa.tools.catalogue import CATALOGUE, FEATURES, CatalogueItem
 from pjepa.ui.console import InputError, say
@@ -37,18 +37,14 @@ def hub_data(repository: str, pattern: str, folder: Path) -> list[Path]:
 
     options: dict[str, Any] = {"allow_patterns": [pattern], "local_dir": folder}
     place, kind = f"{HUB}/datasets/{repository}", "dataset"
-    try:
+    hint = f"download it from {place} and put it at {folder / pattern.removesuffix('*')}"
+    with hub_errors(f"{pattern}: the hub did not answer", hint):
         try:
             snapshot_download(repository, repo_type=kind, **options)
         except RepositoryNotFoundError:  # features may be kept in a model repository
             place, kind = f"{HUB}/{repository}", "model"
             snapshot_download(repository, repo_type=kind, **options)
         known = _checksums(repository, kind)
-    except Exception as error:  # the client raises many kinds
-        raise InputError(
-            f"{pattern}: the hub did not answer ({reason(error)}); download it from {place} and "
-            f"put it at {folder / pattern.removesuffix('*')}"
-        ) from None
     below = f"{pattern.removesuffix('*')}**/*" if pattern.endswith("/*") else pattern
     found = sorted(path for path in folder.glob(below) if path.is_file())
     if not found:

@@ -14,7 +14,6 @@ from pjepa.storage.writing import (
     SYNC,
     atomic_file,
     atomic_folder,
-    atomic_path,
     partial_name,
     remove_partials,
 )
@@ -77,7 +76,7 @@ def test_what_is_renamed_is_synced_first_file_and_folder(
 
 def test_a_folder_takes_the_place_of_another(tmp_path: Path) -> None:
     for name in ("first", "second"):
-        with atomic_path(tmp_path / "out") as partial:
+        with atomic_file(tmp_path / "out") as partial:
             partial.mkdir()
             (partial / name).write_text(name)
     assert [p.name for p in tmp_path.rglob("*")] == ["out", "second"]

@@ -59,7 +59,7 @@ def test_the_next_run_continues_a_killed_one(site: Site, tmp_path: Path) -> None
     partial = tmp_path / "w.pt.partial"
     code = (
         "import os, signal; from pathlib import Path\n"
-        "from pjepa.hub import download\n"
+        "from pjepa.storage import download\n"
         "class Deadly(download.Meter):\n"
         "    def advance(self, *a, **k):\n"
         "        super().advance(*a, **k)\n"
