@@ -113,4 +113,4 @@ def test_selftest_runs_the_real_paths(monkeypatch):
     monkeypatch.setattr(selftest, "_bf16_cosine", lambda device: None)  # no autocast here
     report = selftest.run_selftest(NAME, width=32, heads=2, tokens=90)
     assert report["ok"], report
-    assert report["attention"]["way"] == "flex"
+    assert report["kernel"] == "flex"
