@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -34,6 +35,7 @@ OPTIONAL = {
 }
 CODECS = {"h264": ("libx264", "mp4"), "vp9": ("libvpx-vp9", "webm"), "av1": ("libsvtav1", "mp4")}
 FILM_FRAMES, FILM_SIDE, FILM_FPS = 12, 96, 12
+LEVELS_OFF = 8  # of 256, by which lossy frames may differ
 TIGHT_GB = 20.0  # an hour of ViT-g features with every patch is 23 GB
 
 
@@ -52,28 +54,41 @@ class CheckResult:
 def findings() -> Iterator[CheckResult]:
     """Yield the findings of every check; one that crashes is a finding too."""
     groups: list[Callable[[], Iterator[CheckResult]]] = [
-        installation, namesakes, codecs, devices, project, folders, backbone_weights,
+        installation, namesakes, codecs, devices, project, folders,
     ]  # fmt: skip
     for group in groups:
         try:
             yield from group()
-        except Exception as error:  # a doctor that dies of what it finds is of no use
+        except Exception as error:  # one failing check must not hide the others
             yield CheckResult("broken", group.__name__, first_line(error))
+
+
+def tried(
+    what: str, trial: Callable[[], str], hint: str = "", otherwise: Status = "broken"
+) -> CheckResult:
+    """Return ok with what the trial returns, or `otherwise` with its error and the hint."""
+    try:
+        return CheckResult("ok", what, trial())
+    except Exception as error:  # libraries, decoders and drivers raise many kinds
+        reason = first_line(error).removeprefix(f"{what}: ")
+        return CheckResult(otherwise, what, f"{reason}; {hint}" if hint else reason)
 
 
 def installation() -> Iterator[CheckResult]:
     """Yield findings on Python and every package, imported."""
     yield CheckResult("ok", f"python {platform.python_version()}", platform.platform())
-    for name in (*NEEDED, *OPTIONAL):
-        try:
-            import_module(name)
-            yield CheckResult("ok", f"{name} {_version(name)}")
-        except Exception as error:  # a library that is there may still fail to load
-            if name in OPTIONAL:
-                yield CheckResult("missing", name, f"{first_line(error)}; {OPTIONAL[name]}")
-            else:
-                hint = "pip install -c constraints.txt -e ."
-                yield CheckResult("broken", name, f"{first_line(error)}; run `{hint}`")
+    for name in NEEDED:
+        yield tried(name, partial(_imported, name), "run `pip install -c constraints.txt -e .`")
+    for name, hint in OPTIONAL.items():
+        yield tried(name, partial(_imported, name), hint, "missing")
+
+
+def _imported(name: str) -> str:
+    import_module(name)
+    try:
+        return version(name.replace("_", "-"))
+    except PackageNotFoundError:
+        return "no version"
 
 
 AUTHORS = "https://github.com/FelTris/pjepa"
@@ -84,18 +99,11 @@ def namesakes() -> Iterator[CheckResult]:
     """Yield a finding if the authors' release, of the same import name, is installed too."""
     here = Path(__file__).resolve().parents[1]
     hint = "use a virtual environment for each"
-    for place in map(Path, dict.fromkeys(sys.path)):
-        folder = place / "pjepa"
-        if folder.resolve() != here and any((place / name).exists() for name in AUTHORS_FILES):
+    for entry in map(Path, dict.fromkeys(sys.path)):
+        folder = entry / "pjepa"
+        if folder.resolve() != here and any((entry / name).exists() for name in AUTHORS_FILES):
             detail = f"{folder} is the authors' release ({AUTHORS}); {hint}"
             yield CheckResult("broken", "another package called pjepa", detail)
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name.replace("_", "-"))
-    except PackageNotFoundError:
-        return "(no version)"
 
 
 def codecs() -> Iterator[CheckResult]:
@@ -109,8 +117,11 @@ def codecs() -> Iterator[CheckResult]:
             except Exception as error:  # this build of FFmpeg may have no such encoder
                 yield CheckResult("missing", f"{codec} encoder", f"{first_line(error)}; not tried")
                 continue
-            for reader in ("pyav", "decord"):
-                yield _read_back(path, codec, reader)
+            needed: Status = "broken" if codec == "h264" else "missing"
+            hint = "reinstall av" if codec == "h264" else "such videos cannot be read"
+            yield tried(f"{codec} through pyav", partial(_read_back, path, "pyav"), hint, needed)
+            decord, hint = partial(_read_back, path, "decord"), "PyAV reads such files instead"
+            yield tried(f"{codec} through decord", decord, hint, "missing")
 
 
 def write_film(path: Path, encoder: str) -> None:
@@ -129,26 +140,20 @@ def write_film(path: Path, encoder: str) -> None:
         container.mux(stream.encode(None))
 
 
-def _read_back(path: Path, codec: str, reader: str) -> CheckResult:
+def _read_back(path: Path, reader: Literal["pyav", "decord"]) -> str:
+    """Read the film and return how many frames there are; raise if they are not as written."""
     from pjepa.video.decord import decord_fault
     from pjepa.video.index import frame_index
     from pjepa.video.reader import open_video
 
-    what, needed = f"{codec} through {reader}", (codec, reader) == ("h264", "pyav")
-    try:
-        if reader == "decord" and (fault := decord_fault(path, frame_index(path))) is not None:
-            return CheckResult("missing", what, f"{fault}; PyAV reads such files instead")
-        with open_video(path, reader) as video:  # type: ignore[arg-type]
-            frames = video.frames((np.arange(FILM_FRAMES) + 0.5) / FILM_FPS)
-        shown = frames.mean(axis=(1, 2, 3))
-        error = float(np.abs(shown - 20 * np.arange(FILM_FRAMES)).max())
-        if error < 8:
-            return CheckResult("ok", what, f"{FILM_FRAMES} frames")
-        reason = f"frames are {error:.0f} levels off"
-    except Exception as error:  # decoders raise many kinds
-        reason = first_line(error) if needed else "cannot be decoded"
-    hint = "reinstall av" if needed else "such videos cannot be read"
-    return CheckResult("broken" if needed else "missing", what, f"{reason}; {hint}")
+    if reader == "decord" and (fault := decord_fault(path, frame_index(path))) is not None:
+        raise InputError(fault)
+    with open_video(path, reader) as video:
+        frames = video.frames((np.arange(FILM_FRAMES) + 0.5) / FILM_FPS)
+    error = np.abs(frames.mean(axis=(1, 2, 3)) - 20 * np.arange(FILM_FRAMES)).max()
+    if error >= LEVELS_OFF:
+        raise InputError(f"frames are {error:.0f} levels off")
+    return f"{FILM_FRAMES} frames"
 
 
 def devices() -> Iterator[CheckResult]:
@@ -158,69 +163,66 @@ def devices() -> Iterator[CheckResult]:
     from pjepa.ui.device import can_compile
 
     yield CheckResult("ok", "cpu", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()}")
-    if not torch.cuda.is_available():
+    gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    if not gpus:
         reason = "torch has CUDA, no usable GPU" if torch.version.cuda else "torch without CUDA"
         yield CheckResult("missing", "cuda", f"{reason}; everything runs on the CPU, slowly")
-    for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
-        memory = torch.cuda.get_device_properties(index).total_memory / 1e9
-        detail = f"{torch.cuda.get_device_name(index)}, {memory:.0f} GB"
-        torch.ones(8, 8, device=f"cuda:{index}").sum().item()
-        bf16 = torch.cuda.is_bf16_supported()
-        yield CheckResult("ok", f"cuda:{index}", f"{detail}, bf16 {'yes' if bf16 else 'no'}")
-    for name in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
-        if can_compile(torch.device(name)):
-            yield CheckResult("ok", f"torch.compile on {name}")
-        else:
-            hint = "leave patches.compile and pjepa.compile false"
-            yield CheckResult("missing", f"torch.compile on {name}", f"no compiler; {hint}")
+    for name in gpus:
+        yield tried(name, partial(_computing, name))
+    for kind in ("cpu", "cuda") if gpus else ("cpu",):
+        usable = can_compile(torch.device(kind))
+        detail = "" if usable else "no compiler; leave patches.compile and pjepa.compile false"
+        yield CheckResult("ok" if usable else "missing", f"torch.compile on {kind}", detail)
+
+
+def _computing(gpu: str) -> str:
+    """Compute on a GPU and return what it is."""
+    import torch
+
+    torch.ones(8, 8, device=gpu).sum().item()
+    memory = torch.cuda.get_device_properties(gpu).total_memory / 1e9
+    bf16 = "yes" if torch.cuda.is_bf16_supported() else "no"
+    return f"{torch.cuda.get_device_name(gpu)}, {memory:.0f} GB, bf16 {bf16}"
 
 
 def project() -> Iterator[CheckResult]:
-    """Yield findings on params.yaml, git and DVC of the working folder."""
+    """Yield findings on params.yaml, the data and weights it asks for, git and DVC."""
+    from pjepa.patches.backbone import backbone_facts
     from pjepa.tools.params import check_params
 
     if not paths.PARAMS.is_file():
         yield CheckResult("missing", str(paths.PARAMS), "run inside the project for the pipeline")
         return
-    try:
-        check_params()
-        yield CheckResult("ok", str(paths.PARAMS))
-    except InputError as error:
-        yield CheckResult("broken", str(paths.PARAMS), str(error).removeprefix(f"{paths.PARAMS}: "))
-    yield from _listed_data()
-    for tool, command, hint in (
-        ("git", ["git", "rev-parse", "--short", "HEAD"], "git init, git commit"),
-        ("dvc", ["dvc", "root"], "dvc init"),
-    ):
-        done = _output(command)
-        if done is None:
-            yield CheckResult("broken", tool, f"this folder is not set up; run make, or {hint}")
-        else:
-            yield CheckResult("ok", tool, f"at {done}" if tool == "git" else "initialised")
+    checked = tried(str(paths.PARAMS), lambda: f"data from {check_params().data.source}")
+    yield checked
+    git = partial(_set_up, "git", "rev-parse", "--short", "HEAD")
+    yield tried("git", git, "run make, or git init, git commit")
+    yield tried("dvc", partial(_set_up, "dvc", "root"), "run make, or dvc init")
+    if checked.state == "ok":
+        yield from _listed_data()
+        config = check_params().patches
+        what = f"weights of {config.backbone}"
+        yield tried(what, lambda: backbone_facts(config).weights_id, otherwise="missing")
 
 
 def _listed_data() -> Iterator[CheckResult]:
-    """Yield a finding on whether the list of the source's files matches the disk."""
+    """Yield a finding if the list of the source's files does not match the disk."""
     from pjepa.core.section import read_section
     from pjepa.storage.roots import data_root
     from pjepa.takes.config import DataConfig
     from pjepa.takes.sources.scan import stale_list
 
-    try:
-        config = read_section(DataConfig, "data")
-    except InputError:
-        return  # `project` has said so
+    config = read_section(DataConfig, "data")
     if stale := stale_list(config, data_root(), paths.source_list(config.source)):
         yield CheckResult("broken", "list of data", f"{stale}, then `dvc repro`")
 
 
-def _output(command: list[str]) -> str | None:
-    """Return what a command prints; None if it fails or is missing."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+def _set_up(*command: str) -> str:
+    """Return what a command prints that works in a project only."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise InputError("this folder is not set up")
+    return done.stdout.strip()
 
 
 def folders() -> Iterator[CheckResult]:
@@ -230,46 +232,22 @@ def folders() -> Iterator[CheckResult]:
     from pjepa.storage.work import work_root
 
     yield _folder("cache", cache_root(), f"set {CACHE} to a folder you may write")
-    if not data_root().is_dir():
-        detail = f"{data_root()} is no folder; set {DATA_ROOT} or local.yaml"
-        yield CheckResult("broken", "data root", detail)
-    else:
-        yield CheckResult("ok", "data root", str(data_root()))
+    root = data_root()
+    hint = "" if root.is_dir() else f" is no folder; set {DATA_ROOT} or local.yaml"
+    yield CheckResult("broken" if hint else "ok", "data root", f"{root}{hint}")
     if paths.PARAMS.is_file():
         yield _folder("work folder", work_root(), "the project's disk must be writable")
 
 
 def _folder(what: str, folder: Path, hint: str) -> CheckResult:
-    present = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    """Write to the folder, or where it will be made, and return how much room there is."""
+    present = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     try:
         with tempfile.TemporaryFile(dir=present):
-            pass
+            free = shutil.disk_usage(present).free / 1e9
     except OSError as error:
         return CheckResult("broken", what, f"{folder}: {first_line(error)}; {hint}")
-    free = shutil.disk_usage(present).free / 1e9
     detail = f"{folder}, {free:.0f} GB free"
-    if free < TIGHT_GB:
-        return CheckResult(
-            "missing", f"room in {what}", f"{detail}; features of many hours need more"
-        )
-    return CheckResult("ok", what, detail)
-
-
-def backbone_weights() -> Iterator[CheckResult]:
-    """Yield findings on the weights that params.yaml asks for."""
-    if not paths.PARAMS.is_file():
-        return
-    from pjepa.core.section import read_section
-    from pjepa.patches.backbone import backbone_facts
-    from pjepa.patches.config import PatchesConfig
-
-    try:
-        config = read_section(PatchesConfig, "patches")
-    except InputError:
-        return  # `project` has said so
-    what = f"weights of {config.backbone}"
-    try:
-        facts = backbone_facts(config)
-        yield CheckResult("ok", what, facts.weights_id)
-    except InputError as error:
-        yield CheckResult("missing", what, str(error))
+    if free >= TIGHT_GB:
+        return CheckResult("ok", what, detail)
+    return CheckResult("missing", f"room in {what}", f"{detail}; features of many hours need more")
