@@ -63,9 +63,9 @@ class Output:
 
     folder: Path
     format: FeatureFormat
+    dtype: str
     pooling: Pooling
     pooled_by: str  # says the pooling in the sidecar, and tells settings apart
-    dtype: str = "float32"
     stream: StreamInfo | None = None  # what the tokens are; None: patches and nothing else
     models: dict[str, Any] | None = None  # of a run, for the sidecar
 

@@ -15,7 +15,6 @@ from pjepa.patches.encode import Job, encoded_job
 from pjepa.patches.store import read_patches
 from pjepa.streams.stream import read_stream
 from pjepa.tools.cli import app
-from pjepa.tools.cli.extract import _with_options as as_options
 from pjepa.tools.own_videos import own_videos
 from pjepa.ui.console import InputError
 from tests.patches.test_extract import inline
@@ -234,6 +233,8 @@ def test_errors_speak_of_options(tmp_path: Path) -> None:
     film = write_film(tmp_path / "a.mp4")
     settings = ["--out", tmp_path / "o", "--checkpoint", "random"]
     for options, told in {
+        ("--crop", "30"): "error: crop 30 is not a multiple",
+        ("--precision", "fp8"): "error: --precision = 'fp8': Input should be",
         ("--backbone", "vjepa3"): "error: --backbone: 'vjepa3' is not one of",
         ("--backbone", "timm:resnet9000"): "error: --backbone: timm has no model 'resnet9000'",
     }.items():
@@ -241,10 +242,6 @@ def test_errors_speak_of_options(tmp_path: Path) -> None:
         assert refused.exit_code == 1
         assert told in refused.output
         assert "patches." not in refused.output
-    text = "set patches.grid, or patches.reader=pyav; patches.window_scope"
-    assert (
-        as_options(text, {"grid", "reader"}) == "set --grid, or --reader pyav; patches.window_scope"
-    )
 
 
 def test_without_weights_a_setting_that_runs_is_suggested(

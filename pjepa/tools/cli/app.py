@@ -6,14 +6,17 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 import pjepa
-from pjepa.core.section import SegmentChoice
+from pjepa.core.section import ReaderName, SegmentChoice
 from pjepa.ui.console import QUIET, VERBOSE, InputError, show_traceback
+
+if TYPE_CHECKING:
+    from pjepa.patches.config import PatchesConfig
 
 # The panels of `pjepa --help`, by what a person wants.
 FEATURES = "Features and labels for video"
@@ -136,6 +139,23 @@ def one_line_errors() -> Iterator[None]:
         where = "" if error.filename is None else f"{error.filename}: "
         typer.echo(f"error: {where}{error.strerror or error}", err=True)
         raise typer.Exit(1) from None
+
+
+# The option `--reader`, the same for every command that reads video.
+READER_HELP = "Video decoder; auto is PyAV."
+ReaderChoice = Annotated[ReaderName, typer.Option("--reader", help=READER_HELP)]
+ProjectReader = Annotated[
+    ReaderName | None, typer.Option("--reader", help=f"{READER_HELP} Default: patches.reader.")
+]
+
+
+def reading_config(reader: ReaderName | None) -> PatchesConfig:
+    """Return how this project reads videos, with the reader asked for."""
+    from pjepa.core.section import read_section
+    from pjepa.patches.config import PatchesConfig
+
+    config = read_section(PatchesConfig, "patches")
+    return config.model_copy(update={"reader": reader or config.reader})
 
 
 SegmentsOption = Annotated[

@@ -18,8 +18,7 @@ from pjepa.takes.annotations.text_files import SHOWN, Note
 from pjepa.takes.config import DataConfig
 from pjepa.takes.sources.scan import write_scan
 from pjepa.tools import paths
-from pjepa.tools.cli.app import DATA, app, one_line_errors
-from pjepa.tools.cli.extract import ProjectReader, reading_config
+from pjepa.tools.cli.app import DATA, ProjectReader, app, one_line_errors, reading_config
 from pjepa.tools.cli.targets import check_target
 from pjepa.tools.params import Params
 from pjepa.tools.presets import params_text, text_difference

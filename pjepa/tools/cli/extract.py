@@ -1,11 +1,11 @@
-"""`pjepa extract`: features for videos."""
+"""`pjepa extract` and `pjepa plan`: features for videos, and what they will cost."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,19 +13,13 @@ import typer
 from pydantic import ValidationError
 
 from pjepa.core.machine import resolved_device
-from pjepa.core.section import (
-    FeatureFormat,
-    ReaderName,
-    Resampler,
-    WindowMode,
-    first_fault,
-    read_section,
-)
+from pjepa.core.section import FeatureFormat, Resampler, WindowMode, first_fault, read_section
 from pjepa.patches.config import PatchesConfig, tubelet_of
 from pjepa.tools import paths
 from pjepa.tools.cli.app import (
     DEVICE,
     FEATURES,
+    ReaderChoice,
     SegmentsOption,
     SegmentTokensOption,
     TrainingOption,
@@ -35,13 +29,7 @@ from pjepa.tools.cli.app import (
 from pjepa.ui.console import InputError, say
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from pjepa.live.models import Wanted
     from pjepa.patches.backbone import BackboneFacts
-    from pjepa.patches.config import PatchesConfig
     from pjepa.tools.own_videos import Output
 
 # The options that `pjepa extract` and `pjepa plan` share, and which of them go together.
@@ -77,31 +65,31 @@ CropOption = Annotated[
     int, typer.Option(min=0, help="Input size in pixels; 0: the backbone's own.")
 ]
 
-# What the models of a run settle, and what is of use with them alone.
+# Options that a trained model fixes, those of use with one alone, and those of the machine.
 FIXED_BY_MODEL = (
     "backbone", "fps", "pool", "grid", "frames_per_window", "window_mode", "window_stride", "crop",
     "resampler", "precision",
 )  # fmt: skip
 OF_MODEL = ("representation", "segments", "segment_tokens", "training")
-PARAMETER = re.compile(r"\bpatches\.(\w+)(=)?")
+OF_MACHINE = ("reader", "on_error", "batch_windows", "workers", "threads", "device")
 OF_PROJECT = ("inputs", "shard")  # all that counts without a video
-SIZES = ("backbone", "frames_per_window", "crop", "window_stride")  # named alike in `patches`
 
 
-def named_config(chosen: dict[str, Any], **more: Any) -> PatchesConfig:
+def named_config(chosen: Mapping[str, Any]) -> PatchesConfig:
     """Return the settings for named videos, from the options given or their defaults."""
-    options = {name: chosen[name] for name in SIZES}
-    options |= {"fps": tubelet_of(chosen["backbone"]) * chosen["fps"], "window_scope": "take"}
-    options |= {"grid": 1 if chosen["pool"] == "mean" else chosen["grid"]}
-    return checked({**options, "window_mode": chosen["window_mode"], **more})
+    same = {name: chosen[name] for name in PatchesConfig.model_fields if name in chosen}
+    fps = tubelet_of(chosen["backbone"]) * chosen["fps"]
+    grid = 1 if chosen["pool"] == "mean" else chosen["grid"]
+    return checked({**same, "fps": fps, "grid": grid, "window_scope": "take"})
 
 
-def checked(options: dict[str, Any]) -> PatchesConfig:
+def checked(values: Mapping[str, Any]) -> PatchesConfig:
     """Return the settings; an impossible value is an error of one line."""
     try:
-        return PatchesConfig.model_validate(options)
+        return PatchesConfig.model_validate(values)
     except ValidationError as error:
-        raise InputError(first_fault(error, PatchesConfig, "patches")) from None
+        fault = first_fault(error, PatchesConfig, "patches")
+        raise InputError(fault.removeprefix("patches: ")) from None
 
 
 def is_given(context: typer.Context, name: str) -> bool:
@@ -111,8 +99,20 @@ def is_given(context: typer.Context, name: str) -> bool:
 
 
 def refuse_idle_options(context: typer.Context) -> None:
-    """Raise for the first option that would have no effect."""
-    for name, why in _idle(context):
+    """Raise for the first option that would have no effect beside the others."""
+    chosen, idle = context.params, {}
+    if chosen["pool"] == "mean":
+        idle["grid"] = "needs --pool none"
+    if chosen["window_mode"] == "block":
+        idle["window_stride"] = "needs --window-mode trailing"
+    if not chosen["inputs"]:
+        why = "is for videos that are named; takes of the project follow params.yaml"
+        idle = {name: why for name in chosen if name not in OF_PROJECT}
+    elif chosen["model"] is None:
+        idle |= dict.fromkeys(OF_MODEL, "needs --model")
+    else:
+        idle |= dict.fromkeys(FIXED_BY_MODEL, f"is fixed by {chosen['model']}; leave it out")
+    for name, why in idle.items():
         if is_given(context, name):
             raise InputError(f"{context.info_name}: --{name.replace('_', '-')} {why}")
 
@@ -120,42 +120,15 @@ def refuse_idle_options(context: typer.Context) -> None:
 @contextmanager
 def errors_name_options(context: typer.Context) -> Iterator[None]:
     """Make errors name --grid, not `patches.grid`: named videos have no params.yaml."""
+
+    def option(parameter: re.Match[str]) -> str:
+        return f"--{parameter[1].replace('_', '-')}{' ' if parameter[2] else ''}"
+
     try:
         yield
     except InputError as error:
-        raise InputError(_with_options(str(error), set(context.params))) from None
-
-
-def _with_options(text: str, options: Collection[str]) -> str:
-    """Return the text with options in place of their parameters."""
-
-    def option(found: re.Match[str]) -> str:
-        if found[1] not in options:
-            return found[0]
-        return f"--{found[1].replace('_', '-')}{' ' if found[2] else ''}"
-
-    return PARAMETER.sub(option, text)
-
-
-def _idle(context: typer.Context) -> Iterator[tuple[str, str]]:
-    """Yield options without effect beside the others, and why."""
-    chosen = context.params
-    if not chosen["inputs"]:
-        why = "is for videos that are named; takes of the project follow params.yaml"
-        yield from ((name, why) for name in chosen if name not in OF_PROJECT)
-        return
-    model = chosen["model"]
-    if model is None:
-        yield from ((name, "needs --model") for name in OF_MODEL)
-    else:
-        yield from ((name, f"is fixed by {model}; leave it out") for name in FIXED_BY_MODEL)
-    if chosen["pool"] == "mean":
-        yield "grid", "needs --pool none"
-    if chosen["window_mode"] == "block":
-        yield "window_stride", "needs --window-mode trailing"
-
-
-# `pjepa plan`: what features for videos will cost.
+        parameter = rf"\bpatches\.({'|'.join(context.params)})\b(=)?"
+        raise InputError(re.sub(parameter, option, str(error))) from None
 
 
 @app.command(rich_help_panel=FEATURES)
@@ -186,37 +159,70 @@ def plan(
     decoding on this machine (`machine.workers` threads) or a GPU is the limit.
     `--per-hour released` shows the released V-JEPA 2.1 variants side by side.
     """
-    if per_hour:
-        with one_line_errors():
-            typer.echo(hourly_table(per_hour, fps, crop))
-        return
-    from pjepa.patches.cost import check_disk, extraction_plan, free_bytes
-    from pjepa.storage.work import work_root
-    from pjepa.ui.console import print_table
-
     with one_line_errors():
+        if per_hour:
+            typer.echo(hourly_table(per_hour, fps, crop))
+            return
         refuse_idle_options(context)
-        config = planned_config(context, model)
-        found = extraction_plan(planned_takes(inputs or []), config)
-        what = "`pjepa extract`" if inputs else "stage `patches`"
-        title = f"{what}: {config.backbone}, {config.fps:g} frames/s, {config.window_mode} windows"
-        decoding = decoding_hours(inputs or [], found.hours, config)
-        print_table(title, ["", ""], found.rows(free_bytes(work_root()), decoding))
-        check_disk(found.stored, work_root())
-
-
-def planned_config(context: typer.Context, model: Path | None) -> PatchesConfig:
-    """Return the settings of `extract` for named videos; without any, those of params.yaml."""
-    if not context.params["inputs"]:
-        return read_section(PatchesConfig, "patches")
-    if model is None:
+        if not inputs:
+            print_plan("stage `patches`", project_takes(), read_section(PatchesConfig, "patches"))
+            return
         with errors_name_options(context):
-            return named_config(context.params)
+            config = named_config(context.params) if model is None else trained_config(model)
+        print_plan("`pjepa extract`", named_takes(inputs), config)
+
+
+def trained_config(model: Path) -> PatchesConfig:
+    """Return the settings of videos with the models of a run."""
     from pjepa.live.models import Wanted, live_windows
     from pjepa.pooler.stored import load_pooler
 
     trained = load_pooler(model / "pooler", "cpu").facts
     return live_windows(trained.patches, trained.window, Wanted(model, as_trained=True))[0]
+
+
+PlannedTakes = list[tuple[Any, float, Any]]  # what has the path of a video, seconds, segments
+
+
+def project_takes() -> PlannedTakes:
+    """Return the takes of this project."""
+    from pjepa.core.tables import read_boundaries, read_videos
+
+    segments = read_boundaries(paths.BOUNDARIES_TABLE)
+    rows = read_videos(paths.VIDEOS_TABLE)
+    return [(row, row.duration_s, segments.get(row.take_id)) for row in rows]
+
+
+def named_takes(inputs: list[Path]) -> PlannedTakes:
+    """Return the named videos that can be read, and name the others."""
+    from pjepa.tools.own_videos import own_videos
+    from pjepa.video.index import expected_seconds
+
+    takes: PlannedTakes = []
+    for video in own_videos(inputs):
+        try:
+            takes.append((video, expected_seconds(video.path), None))
+        except InputError as error:
+            say(f"plan: left out: {error}")
+    if not takes:
+        raise InputError("plan: no video can be read, see above")
+    return takes
+
+
+def print_plan(what: str, takes: PlannedTakes, config: PatchesConfig) -> None:
+    """Print the cost; decoding is measured on the first video that can be read here."""
+    from pjepa.patches.cost import check_disk, decoding_share, extraction_plan, free_bytes
+    from pjepa.storage.work import work_root
+    from pjepa.ui.console import print_table
+
+    cost, decoding = extraction_plan([take[1:] for take in takes], config), None
+    for video, _, _ in takes:
+        with suppress(InputError, OSError):
+            decoding = cost.hours * decoding_share(video.path, config) / config.workers
+            break
+    title = f"{what}: {config.backbone}, {config.fps:g} frames/s, {config.window_mode} windows"
+    print_table(title, ["", ""], cost.rows(free_bytes(work_root()), decoding))
+    check_disk(cost.stored, work_root())
 
 
 def hourly_table(backbones: list[str], tokens_fps: float, crop: int) -> str:
@@ -225,73 +231,15 @@ def hourly_table(backbones: list[str], tokens_fps: float, crop: int) -> str:
     from pjepa.patches.cost import hourly_costs
     from pjepa.patches.vjepa21 import VARIANTS
 
-    released = [name for name, variant in VARIANTS.items() if variant.file]
-    rows = []
-    for name in released if backbones == ["released"] else backbones:
-        given = {"backbone": name, "fps": tokens_fps * tubelet_of(name), "crop": crop}
-        config = read_section(PatchesConfig, "patches", {"patches": given})
-        rows.append((name, hourly_costs(config, grids=(0, 4, 1))))
-    lines = [[name, *(_three_digits(value) for value in found.values())] for name, found in rows]
-    return markdown_table(["backbone", *rows[0][1]], lines)
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def decoding_hours(inputs: list[Path], hours: float, config: PatchesConfig) -> float | None:
-    """Return hours to read so many hours of video with `machine.workers` threads of this machine.
-
-    Measured on one video; None if there is none here that can be read.
-    """
-    from pjepa.core.tables import read_videos
-    from pjepa.patches.cost import decoding_share
-    from pjepa.tools.own_videos import own_videos
-
-    videos = own_videos(inputs) if inputs else read_videos(paths.VIDEOS_TABLE)
-    for video in videos:
-        with suppress(InputError, OSError):
-            return hours * decoding_share(video.path, config) / config.workers
-    return None
-
-
-def planned_takes(inputs: list[Path]) -> list[tuple[float, Any]]:
-    """Return seconds and segments of every take, of the given videos or of the project."""
-    from pjepa.core.tables import read_boundaries, read_videos
-    from pjepa.tools.own_videos import own_videos
-    from pjepa.video.index import expected_seconds
-
-    if inputs:
-        known = []
-        for video in own_videos(inputs):
-            try:
-                seconds = expected_seconds(video.path)
-            except InputError as error:
-                say(f"plan: left out: {error}")
-                continue
-            known.append((seconds, None))
-        if not known:
-            raise InputError("plan: no video can be read, see above")
-        return known
-    boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
-    return [(r.duration_s, boundaries.get(r.take_id)) for r in read_videos(paths.VIDEOS_TABLE)]
-
-
-# The option `--reader`, the same for every command that reads video.
-
-READER_HELP = "Video decoder; auto is PyAV."
-ReaderChoice = Annotated[ReaderName, typer.Option("--reader", help=READER_HELP)]
-ProjectReader = Annotated[
-    ReaderName | None, typer.Option("--reader", help=f"{READER_HELP} Default: patches.reader.")
-]
-
-
-def reading_config(reader: ReaderName | None) -> PatchesConfig:
-    """Return how this project reads videos, with the reader asked for."""
-    from pjepa.patches.config import PatchesConfig
-
-    config = read_section(PatchesConfig, "patches")
-    return config.model_copy(update={"reader": reader or config.reader})
+    if backbones == ["released"]:
+        backbones = [name for name, variant in VARIANTS.items() if variant.file]
+    rows, header = [], []
+    for name in backbones:
+        config = checked({"backbone": name, "fps": tokens_fps * tubelet_of(name), "crop": crop})
+        costs = hourly_costs(config, grids=(0, 4, 1))
+        header = ["backbone", *costs]
+        rows.append([name, *(f"{c:,.0f}" if c >= 100 else f"{c:.3g}" for c in costs.values())])
+    return markdown_table(header, rows)
 
 
 Dtype = Literal["float16", "float32"]
@@ -356,55 +304,74 @@ def extract(
     them, for the stage `patches`.
     """
     with one_line_errors():
-        part = shard_of(shard)
+        shard_index = shard_of(shard)
         refuse_idle_options(context)
         if not inputs:
-            extract_takes(part)
+            extract_takes(shard_index)
             return
-    with one_line_errors(), errors_name_options(context):
-        machine: dict[str, Any] = {
-            "reader": reader,
-            "on_error": on_error,
-            "batch_windows": batch_windows,
-            "workers": workers,
-            "threads": threads,
-            "device": device,
-        }
-        if model is not None:
-            from pjepa.live.models import Wanted
+        from pjepa.tools.own_videos import Output
 
-            wanted = Wanted(
-                model, as_trained=True, segments=segments, tokens=segment_tokens,
-                training=training, takes=paths.TAKES_TABLE, device=device,
-            )  # fmt: skip
-            machine |= {"checkpoint": checkpoint} if is_given(context, "checkpoint") else {}
-            target = Target(out, form, dtype)
-            extract_videos(inputs, part, *trained(wanted, representation, machine, target))
-            return
-        from pjepa.patches.backbone import backbone_facts
-
-        encoding = {"checkpoint": checkpoint, "resampler": resampler, "precision": precision}
-        config = named_config(context.params, **encoding, **machine)
-        refuse_missing_weights(config)
-        output = chosen_output(Target(out, form, dtype), pool)
-        extract_videos(inputs, part, config, backbone_facts(config), output)
+        output = partial(Output, out, form, dtype)
+        with errors_name_options(context):
+            prepare = of_backbone if model is None else of_run
+            extract_videos(inputs, shard_index, *prepare(context, output))
 
 
-@dataclass(frozen=True)
-class Target:
-    """Where and how features are written."""
-
-    out: Path
-    form: FeatureFormat
-    dtype: Dtype
+Prepared = tuple[PatchesConfig, "BackboneFacts", "Output"]
 
 
-def refuse_missing_weights(config: PatchesConfig) -> None:
-    """Say how to get the weights, and what can be tried without."""
+def of_backbone(context: typer.Context, output: Callable[..., Output]) -> Prepared:
+    """Return what writes the output of a backbone alone: patches averaged, or all of them."""
+    import numpy as np
+
+    from pjepa.patches.backbone import backbone_facts
     from pjepa.tools.starter import as_options, missing_weights
 
+    config, pool = named_config(context.params), context.params["pool"]
     if missing := missing_weights(config):
         raise InputError(f"{missing}; or try it untrained, in minutes on a CPU: {as_options()}")
+    if context.params["form"] == "parquet" and pool == "none":
+        reason = "--format parquet holds one token per row"
+        raise InputError(f"{reason}; use --pool mean, or safetensors")
+    pooling = (lambda p, jumps: p[:, 0]) if pool == "mean" else (lambda p, jumps: np.asarray(p))
+    return config, backbone_facts(config), output(pooling, pool)
+
+
+def of_run(context: typer.Context, output: Callable[..., Output]) -> Prepared:
+    """Return what writes the features of a run's models; report where they differ from training."""
+    import torch
+
+    from pjepa.live.models import (
+        Wanted,
+        check_weights,
+        features_info,
+        load_feature_models,
+        model_facts,
+        patch_features,
+    )
+    from pjepa.patches.backbone import backbone_facts
+    from pjepa.storage.reading import fingerprint
+
+    chosen, model = context.params, context.params["model"]
+    torch.set_num_threads(chosen["threads"])
+    options = Wanted(
+        model, as_trained=True, segments=chosen["segments"], tokens=chosen["segment_tokens"],
+        training=chosen["training"], takes=paths.TAKES_TABLE, device=chosen["device"],
+    )  # fmt: skip
+    stack = load_feature_models(options, chosen["representation"])
+    here = {name: chosen[name] for name in OF_MACHINE}
+    if is_given(context, "checkpoint"):
+        here["checkpoint"] = chosen["checkpoint"]
+    config = checked({**stack.patches.model_dump(), **here})
+    facts = backbone_facts(config)
+    check_weights(facts, stack.pooler.facts.patches)
+    for note in stack.notes:
+        say(f"note: {note}")
+    models = model_facts(stack, model)
+    spread = None if stack.rule.found is None else stack.rule.found.std.tolist()
+    made_by = f"{chosen['representation']} {fingerprint(models, spread)}"
+    pooling = partial(patch_features, stack)
+    return config, facts, output(pooling, made_by, features_info(stack, model), models)
 
 
 def shard_of(text: str) -> tuple[int, int]:
@@ -418,71 +385,15 @@ def shard_of(text: str) -> tuple[int, int]:
     return number, of
 
 
-def chosen_output(target: Target, pool: Pool) -> Output:
-    """Return the output of a backbone alone: patches averaged, or all of them."""
-    import numpy as np
-
-    from pjepa.tools.own_videos import Output
-
-    if target.form == "parquet" and pool == "none":
-        raise InputError(
-            "--format parquet holds one token per row; use --pool mean, or safetensors"
-        )
-
-    def pooling(patches: NDArray[Any], jumps_s: Sequence[float]) -> NDArray[Any]:
-        return np.asarray(patches[:, 0] if pool == "mean" else patches)
-
-    return Output(target.out, target.form, pooling, pool, target.dtype)
-
-
-def trained(
-    wanted: Wanted, representation: Representation, machine: dict[str, Any], target: Target
-) -> tuple[PatchesConfig, BackboneFacts, Output]:
-    """Return settings, backbone and output of a run's models; report where they differ."""
-    from functools import partial
-
-    import torch
-
-    from pjepa.live.models import (
-        check_weights,
-        features_info,
-        load_feature_models,
-        model_facts,
-        patch_features,
-    )
-    from pjepa.patches.backbone import backbone_facts
-    from pjepa.storage.reading import fingerprint
-    from pjepa.tools.own_videos import Output
-
-    torch.set_num_threads(machine["threads"])
-    stack = load_feature_models(wanted, representation)
-    config = checked({**stack.patches.model_dump(), **machine})
-    facts = backbone_facts(config)
-    check_weights(facts, stack.pooler.facts.patches)
-    for note in stack.notes:
-        say(f"note: {note}")
-    models = model_facts(stack, wanted.model)
-    spread = None if stack.rule.found is None else stack.rule.found.std.tolist()
-    made_by = f"{representation} {fingerprint(models, spread)}"
-    output = Output(
-        target.out, target.form, partial(patch_features, stack), made_by, target.dtype,
-        features_info(stack, wanted.model), models,
-    )  # fmt: skip
-    return config, facts, output
-
-
 def extract_videos(
-    inputs: list[Path],
-    part: tuple[int, int],
-    config: PatchesConfig,
-    facts: BackboneFacts,
+    inputs: list[Path], shard: tuple[int, int], config: PatchesConfig, facts: BackboneFacts,
     output: Output,
-) -> None:
+) -> None:  # fmt: skip
     """Extract features of named videos; exit code 1 if one fails and may not be skipped."""
     from pjepa.patches.local import chosen_executor
     from pjepa.tools.own_videos import extract_own, own_videos
 
-    videos = own_videos(inputs)[part[0] :: part[1]]
+    videos = own_videos(inputs)[shard[0] :: shard[1]]
     failed = extract_own(videos, config, facts, output, chosen_executor(config))
     say(f"extract: {len(videos) - len(failed)} of {len(videos)} videos are in {output.folder}")
     for name, reason in failed.items():
@@ -491,17 +402,17 @@ def extract_videos(
         raise InputError(f"extract: {len(failed)} videos cannot be read, listed above")
 
 
-def extract_takes(part: tuple[int, int]) -> None:
-    """Fill the project's store with a part of its takes; `dvc repro patches` then only links."""
+def extract_takes(shard: tuple[int, int]) -> None:
+    """Fill the project's store with a shard of its takes; `dvc repro patches` then only links."""
     from pjepa.core.tables import read_boundaries, read_videos
     from pjepa.patches.extract import extract as extract_missing
     from pjepa.patches.local import chosen_executor
     from pjepa.storage.work import work_root
 
     config = read_section(PatchesConfig, "patches")
-    rows = read_videos(paths.VIDEOS_TABLE)[part[0] :: part[1]]
+    rows = read_videos(paths.VIDEOS_TABLE)[shard[0] :: shard[1]]
     if not rows:
-        say(f"extract: shard {part[0]}/{part[1]} holds no take")
+        say(f"extract: shard {shard[0]}/{shard[1]} holds no take")
         return
     boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
     store = work_root() / "store" / "patches"

@@ -18,13 +18,13 @@ from pjepa.tools import paths
 from pjepa.tools.cli.app import (
     DEVICE,
     FEATURES,
+    ReaderChoice,
     SegmentsOption,
     SegmentTokensOption,
     TrainingOption,
     app,
     one_line_errors,
 )
-from pjepa.tools.cli.extract import ReaderChoice
 from pjepa.tools.cli.targets import check_target
 from pjepa.ui.console import InputError, say
 
