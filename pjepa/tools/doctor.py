@@ -195,9 +195,8 @@ def project() -> Iterator[CheckResult]:
         return
     checked = tried(str(paths.PARAMS), lambda: f"data from {check_params().data.source}")
     yield checked
-    git = partial(_set_up, "git", "rev-parse", "--short", "HEAD")
-    yield tried("git", git, "run make, or git init, git commit")
-    yield tried("dvc", partial(_set_up, "dvc", "root"), "run make, or dvc init")
+    yield tried("git", _git_commit, "run make, or git init, git commit")
+    yield tried("dvc", _dvc_root, "run make, or dvc init")
     if checked.state == "ok":
         yield from _listed_data()
         config = check_params().patches
@@ -217,12 +216,19 @@ def _listed_data() -> Iterator[CheckResult]:
         yield CheckResult("broken", "list of data", f"{stale}, then `dvc repro`")
 
 
-def _set_up(*command: str) -> str:
-    """Return what a command prints that works in a project only."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def _git_commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise InputError("this folder is not set up")
-    return done.stdout.strip()
+    return f"at {done.stdout.strip()}"
+
+
+def _dvc_root() -> str:
+    from dvc.repo import Repo
+
+    Repo.find_root()
+    return "initialised"
 
 
 def folders() -> Iterator[CheckResult]:

@@ -3,14 +3,16 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from pjepa.tools import doctor
 from pjepa.tools.cli import app
-from pjepa.tools.doctor import CheckResult, findings
+from pjepa.tools.doctor import CheckResult
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,65 +25,79 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def by_name(found: list[CheckResult]) -> dict[str, CheckResult]:
-    return {finding.what.split(" ")[0]: finding for finding in found}
+def by_name(results: Iterable[CheckResult]) -> dict[str, CheckResult]:
+    return {result.what.split(" ")[0]: result for result in results}
 
 
 def test_this_machine_is_well(outside: Path) -> None:
-    found = CliRunner().invoke(app, ["doctor"])
-    assert found.exit_code == 0, found.output
-    assert "ok      h264 through pyav: 12 frames" in found.stdout
-    assert "missing params.yaml: run inside the project" in found.stdout
+    done = CliRunner().invoke(app, ["doctor"])
+    assert done.exit_code == 0, done.output
+    assert "ok      h264 through pyav: 12 frames" in done.stdout
+    assert "missing params.yaml: run inside the project" in done.stdout
     assert not list(outside.iterdir())  # nothing is left behind
 
 
-def test_findings_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = CheckResult("broken", "disk", "full")
-    monkeypatch.setattr(doctor, "findings", lambda: iter([one]))
-    found = CliRunner().invoke(app, ["doctor", "--json"])
-    report = json.loads(found.stdout)
-    assert found.exit_code == 1
-    assert report["findings"] == [{"state": "broken", "what": "disk", "detail": "full"}]
-    assert report["broken"] == 1
+def test_broken_parts_set_the_exit_code(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> int:
+        raise RuntimeError("driver gone\nmore")
+
+    monkeypatch.setattr(torch.cuda, "device_count", broken)
+    monkeypatch.setitem(doctor.CODECS, "h264", ("no_such_encoder", "mp4"))
+    monkeypatch.setenv("PJEPA_CACHE", "/proc/nothing")
+    (outside / "file").write_text("")
+    monkeypatch.setenv("PJEPA_DATA_ROOT", str(outside / "file"))
+    done = CliRunner().invoke(app, ["doctor", "--json"])
+    assert done.exit_code == 1
+    assert "3 broken" in done.stderr
+    report = json.loads(done.stdout)
+    results = {result["what"]: result for result in report["findings"]}
+    assert report["broken"] == 3
+    assert results["devices"] == {"state": "broken", "what": "devices", "detail": "driver gone"}
+    assert results["cache"]["state"] == results["data root"]["state"] == "broken"
+    assert results["h264 encoder"]["state"] == "missing"
 
 
-@pytest.mark.slow
-def test_every_line_of_a_project(outside: Path) -> None:
-    (outside / "params.yaml").write_text((ROOT / "params.yaml").read_text())
-    found = by_name([*doctor.project(), *doctor.folders(), *doctor.backbone_weights()])
-    assert found["params.yaml"].state == "ok"
-    assert found["git"] == CheckResult(
-        "broken", "git", "this folder is not set up; run make, or git init, git commit"
-    )
+@pytest.mark.parametrize(
+    ("package", "state", "hint"),
+    [
+        ("timm", "broken", "run `pip install -c constraints.txt -e .`"),
+        ("ray", "missing", "for machine.executor: ray, install pjepa[ray]"),
+        ("decord", "missing", "PyAV reads the videos instead"),
+    ],
+)
+def test_a_missing_package(
+    monkeypatch: pytest.MonkeyPatch, package: str, state: str, hint: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    result = by_name(doctor.installation())[package]
+    assert (result.state, hint in result.detail) == (state, True)
+
+
+@pytest.mark.parametrize(
+    ("params", "what", "state", "detail"),
+    [
+        ((ROOT / "params.yaml").read_text(), "params.yaml", "ok", "data from demo"),
+        ((ROOT / "params.yaml").read_text(), "weights", "ok", "random-vjepa2_1_vit_tiny-0"),
+        ("patches: {backbone: vjepa2_1_vit_base_384}", "weights", "missing", "pjepa fetch vjepa2"),
+        ("patches: {corp: 3}", "params.yaml", "broken", "unknown parameter; did you mean crop?"),
+        ("", "git", "broken", "this folder is not set up; run make, or git init, git commit"),
+    ],
+)  # fmt: skip
+def test_lines_of_a_project(outside: Path, params: str, what: str, state: str, detail: str) -> None:
+    (outside / "params.yaml").write_text(params)
+    result = by_name(doctor.project())[what]
+    assert (result.state, detail in result.detail) == (state, True), result
+
+
+def test_git_is_known_by_its_commit(outside: Path) -> None:
+    (outside / "params.yaml").write_text("{}")
     subprocess.run(["git", "init", "-q"], check=True)
     author = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
     subprocess.run(["git", *author, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
-    assert by_name(list(doctor.project()))["git"].state == "ok"
-    assert found["weights"].detail == "random-vjepa2_1_vit_tiny-0"
-    (outside / "params.yaml").write_text("patches:\n  backbone: vjepa2_1_vit_base_384\n")
-    assert "pjepa fetch vjepa2_1_vit_base_384" in str(next(doctor.backbone_weights()))
-    (outside / "params.yaml").write_text("patches:\n  corp: 3\n")
-    assert str(next(doctor.project())).endswith("unknown parameter; did you mean crop?")
+    assert by_name(doctor.project())["git"].state == "ok"
 
 
-def test_broken_parts_are_found_and_set_the_exit_code(
-    outside: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doctor, "NEEDED", ("torch", "no_such_package"))
-    monkeypatch.setattr(doctor, "OPTIONAL", {"no_other": "it is optional"})
-    monkeypatch.setattr(doctor, "CODECS", {"h264": ("no_such_encoder", "mp4")})
-    (outside / "file").write_text("")
-    monkeypatch.setenv("PJEPA_CACHE", "/proc/nothing")
-    monkeypatch.setenv("PJEPA_DATA_ROOT", str(outside / "file"))
-    found = CliRunner().invoke(app, ["doctor"])
-    assert found.exit_code == 1
-    states = {line[8:].split(":")[0]: line[:8].strip() for line in found.stdout.splitlines()}
-    assert states["no_such_package"] == states["cache"] == states["data root"] == "broken"
-    assert states["no_other"] == states["h264 encoder"] == "missing"
-    assert "3 broken" in found.stderr
-
-
-def test_a_film_that_reads_back_wrong_is_broken(
+def test_a_film_that_does_not_read_back_is_broken(
     outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut_film(path: Path, encoder: str) -> None:
@@ -90,27 +106,8 @@ def test_a_film_that_reads_back_wrong_is_broken(
 
     write_film = doctor.write_film
     monkeypatch.setattr(doctor, "write_film", cut_film)
-    found = by_name(list(doctor.codecs()))
-    assert found["h264"].state in ("broken", "missing")
-    first = next(doctor.codecs())
-    assert first.state == "broken"
-    assert "reinstall av" in first.detail
-
-
-def test_a_missing_extra_says_which_setting_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    found = by_name(list(doctor.installation()))["ray"]
-    assert found.state == "missing"
-    assert "for machine.executor: ray, install pjepa[ray]" in found.detail
-
-
-@pytest.mark.slow
-def test_an_unexpected_failure_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def devices() -> None:
-        raise RuntimeError("driver gone\nmore")
-
-    monkeypatch.setattr(doctor, "devices", devices)
-    assert CheckResult("broken", "devices", "driver gone") in list(findings())
+    result = next(doctor.codecs())
+    assert (result.state, "reinstall av" in result.detail) == ("broken", True)
 
 
 def test_the_authors_package_of_the_same_name_is_noticed(
@@ -120,7 +117,6 @@ def test_the_authors_package_of_the_same_name_is_noticed(
     (tmp_path / "pjepa" / "inference").mkdir(parents=True)
     (tmp_path / "pjepa" / "inference" / "encoder.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    (found,) = doctor.namesakes()
-    assert found.state == "broken"
-    assert f"{tmp_path}/pjepa is the authors' release" in found.detail
-    assert "virtual environment" in found.detail
+    (result,) = doctor.namesakes()
+    assert f"{tmp_path}/pjepa is the authors' release" in str(result)
+    assert "virtual environment" in result.detail
