@@ -154,7 +154,7 @@ def _pace(
     """Return tokens per second and peak memory of training steps, after one that warms up."""
     segments = [TIMED_SEGMENT] * (tokens // TIMED_SEGMENT)
     count = sum(segments)
-    mask = mask_of(torch.rand(count) < 0.8, [count])
+    mask = mask_of(torch.rand(count) < 0.8, (count,))
     batch = Batch(torch.randn(count, 1024), layout_of_segments([segments]), mask).to(device)
     model = _jepa(width, heads, 1024, "clip_causal", device)
     optimizer = torch.optim.AdamW(model.trained_parameters(), lr=1e-4, fused=True)
