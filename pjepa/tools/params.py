@@ -93,6 +93,11 @@ def check_params() -> Params:
     for name, field in Params.model_fields.items():
         if isinstance(values.get(name), dict) and isinstance(field.annotation, type):
             refuse_machine_values(field.annotation, name, values[name])
+    return validated(values)
+
+
+def validated(values: Mapping[str, Any]) -> Params:
+    """Return the params of these values, or raise an error of one line."""
     try:
         return Params.model_validate(values)
     except ValidationError as error:

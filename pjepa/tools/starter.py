@@ -15,7 +15,7 @@ from pjepa.patches.config import HF, TIMM, PatchesConfig
 from pjepa.pooler.config import PoolerKind
 from pjepa.takes.annotations.files import matters, read_annotations
 from pjepa.takes.annotations.rows import FIELDS
-from pjepa.tools.params import Params
+from pjepa.tools.params import Params, validated
 from pjepa.tools.presets import preset_values
 from pjepa.ui.console import InputError
 from pjepa.video.files import VIDEO_SUFFIXES, video_files
@@ -72,7 +72,7 @@ def starter_params(path: str, pooler: PoolerKind | None) -> Params:
     changes = {} if pooler is None else POOLERS[pooler]
     for section, change in changes.items():
         values[section] = {**(values.get(section) or {}), **change}
-    return Params.model_validate(values)
+    return validated(values)
 
 
 def labelled_videos(folder: Path, params: Params) -> int:

@@ -116,6 +116,7 @@ def test_ten_videos_become_features_and_with_labels_the_steps_of_an_eleventh(
     assert features.shape == (4 * PART_S * len(STEPS), 32)
 
     write_labels(films)
+    project.run("pjepa", "preset", "own-videos", "--keep", "data")
     said = project.run("pjepa", "data", "init", films)
     assert "probes on 10 labelled videos" in said
     offer = re.search(r"`pjepa (data init .*? --pooler action)`", said)

@@ -371,6 +371,11 @@ def test_init_applies_its_preset_and_offers_the_action_pooler(
     assert params.pjepa.mask_ratio == 0.7  # the user's own params are kept
     assert "offer:" not in again.stdout
     assert run("check").exit_code == 0
+    text = Path("params.yaml").read_text()
+    Path("params.yaml").write_text(text.replace("crop: 0", "crop: 32"))
+    coarse = run("init", str(tmp_path / "my films"), "--pooler", "action")
+    assert (coarse.exit_code, "grid 4 is finer than the 2 patches" in coarse.stderr) == (1, True)
+    Path("params.yaml").write_text(text)
     (tmp_path / "my films/labels.csv").write_text("video,start,end,label\n")
     checked = run("check")
     assert checked.exit_code == 1
