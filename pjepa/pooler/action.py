@@ -23,7 +23,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from pjepa.nn.layers import Mlp, add_dropped
 
-# The attentive pooler and classifier of V-JEPA; paper Eq.
+# The attentive pooler and classifier of V-JEPA (paper Eq. 1).
 
 EPS = 1e-5
 INIT_STD = 0.02
@@ -113,18 +113,13 @@ class AttentivePooler(nn.Module):
         depth: int = 1,
         mlp_ratio: float = 4.0,
         dropout: float = 0.0,
-        complete_block: bool = True,
     ) -> None:
         super().__init__()
         self.query_tokens = nn.Parameter(torch.empty(1, queries, width))
         self.blocks = nn.ModuleList(
             SelfBlock(width, heads, mlp_ratio, dropout) for _ in range(depth - 1)
         )
-        self.cross_attention_block: CrossBlock | CrossAttention = (
-            CrossBlock(width, heads, mlp_ratio, dropout)
-            if complete_block
-            else CrossAttention(width, heads)
-        )
+        self.cross_attention_block = CrossBlock(width, heads, mlp_ratio, dropout)
         self.initialise()
 
     def forward(
@@ -155,9 +150,7 @@ class AttentivePooler(nn.Module):
         for number, block in enumerate(self.blocks):
             block.attn.proj.weight.div_((2.0 * (number + 1)) ** 0.5)  # type: ignore[union-attr,operator]
             block.mlp.fc2.weight.div_((2.0 * (number + 1)) ** 0.5)  # type: ignore[union-attr,operator]
-        if isinstance(self.cross_attention_block, CrossBlock):
-            last = max(len(self.blocks) - 1, 0)
-            self.cross_attention_block.mlp.fc2.weight.div_((2.0 * (last + 1)) ** 0.5)
+        self.cross_attention_block.mlp.fc2.weight.div_((2.0 * max(len(self.blocks), 1)) ** 0.5)
 
 
 class AttentiveClassifier(nn.Module):

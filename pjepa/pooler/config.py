@@ -61,20 +61,15 @@ class PoolerConfig(MachineSection):
 
     # action: what it is trained on
     target: Literal["clip", "frame"] = "clip"  # the segment's label (paper), or every token's
-    classifier_depth: int = Field(1, ge=1)  # of the attentive classifier over a clip's tokens
-    class_weights: Literal["none", "balanced"] = "none"
     jitter: bool = True  # another cut into windows every epoch
     folds: int = Field(0, ge=0, le=MAX_FOLDS)  # 0: train tokens know their own labels
-    fold_align: Literal["none", "procrustes"] = "procrustes"
 
     # action: optimisation
     epochs: int = Field(20, ge=1)
-    judge: Literal["loss", "accuracy"] = "loss"  # of held-out train groups: which epoch is best
-    patience: int = Field(5, ge=1)  # epochs without a better one before training ends
+    patience: int = Field(5, ge=1)  # epochs without a lower loss of held-out train groups
     lr: float = Field(3e-4, gt=0)
     weight_decay: float = Field(0.01, ge=0)
     clip_grad: float = Field(1.0, gt=0)
-    warmup_steps: int = Field(0, ge=0)
     batch_windows: int = Field(16, ge=1)
     seed: int = Field(0, ge=0)
 

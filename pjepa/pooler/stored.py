@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import gcd
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
 
 from pjepa.core.runs import Span, runs
 from pjepa.core.section import WindowScope
@@ -25,11 +24,12 @@ from pjepa.core.tables import SHIPPED
 from pjepa.core.time import cut_ids, window_ids
 from pjepa.patches.store import PatchInfo
 from pjepa.pooler.action import ActionPooler, ActionShape, padded
-from pjepa.storage.reading import file_sha256, read_json, read_object
+from pjepa.storage.reading import file_sha256, read_json, read_object, read_tensors
+from pjepa.storage.writing import write_tensors
 from pjepa.ui.console import InputError
 from pjepa.ui.transfer import sent
 
-# Facts about a pooler without loading it: `config.json`, the same for every kind.
+# Facts about a pooler, known without loading it: `config.json` is the same for every kind.
 
 CONFIG = "config.json"
 
@@ -126,47 +126,7 @@ def folder_sha256(folder: Path) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-# From the patches of a step to its token (paper Sec.
-
-
-class Pooler(Protocol):
-    """The interface of a pooler that `tokens` and live use rely on."""
-
-    @property
-    def facts(self) -> PoolerFacts: ...
-
-    def tokens(
-        self,
-        patches: NDArray[Any],
-        boundaries: NDArray[np.float64] | None = None,
-        take_id: str | None = None,
-        jumps_s: Sequence[float] = (),
-    ) -> NDArray[np.float32]:
-        """Return tokens [steps * per_step, D] of a take's patches [steps, cells, width].
-
-        `boundaries` [S, 2] are its segments in seconds; `take_id` names it, so that a train take
-        gets the pooler that did not see its labels. At `jumps_s` a new recording begins.
-        """
-        ...
-
-    def window_tokens(self, patches: NDArray[Any]) -> NDArray[np.float32]:
-        """Return tokens [n * per_step, D] of one window [n, cells, width].
-
-        A window has at most `facts.window` steps.
-        """
-        ...
-
-
-def load_pooler(folder: Path | str, device: str = "cpu", threads: int | None = None) -> Pooler:
-    """Return the pooler that stage `pooler` wrote to a folder."""
-    facts = read_facts(Path(folder))
-    if facts.kind == "mean":
-        return MeanPooler.read(Path(folder), facts)
-
-    return StoredPooler.read(Path(folder), facts, device, threads)
-
-
-# From the patches of one step to one token, with nothing to train (paper Sec.
+# Mean pooling has nothing to train (paper Sec. 3.1).
 
 Cells = Literal["average", "concat"]
 
@@ -194,14 +154,10 @@ def pooled_width(cell_count: int, width: int, cells: Cells) -> int:
 
 @dataclass(frozen=True)
 class MeanPooler:
-    """Mean pooling behind the interface of every pooler (`pjepa.pooler.stored.Pooler`)."""
+    """Mean pooling behind the interface that `StoredPooler` describes."""
 
     facts: PoolerFacts
     cells: Cells
-
-    @classmethod
-    def read(cls, folder: Path, facts: PoolerFacts) -> MeanPooler:
-        return cls(facts, read_object(folder / CONFIG, "cells")["cells"])
 
     def tokens(
         self,
@@ -281,11 +237,11 @@ ALIGN = "align."
 
 @dataclass(frozen=True)
 class StoredPooler:
-    """Trained poolers behind the interface of every pooler (`pjepa.pooler.stored.Pooler`)."""
+    """Trained poolers: one for all takes and one for each fold."""
 
     facts: PoolerFacts
     main: ActionPooler
-    folds: tuple[tuple[ActionPooler, Alignment | None], ...]
+    folds: tuple[tuple[ActionPooler, Alignment], ...]
     fold_of: Mapping[str, int]
     batch_windows: int
     device: str = "cpu"
@@ -300,9 +256,8 @@ class StoredPooler:
         config = read_object(folder / CONFIG, "model", "fold_of", "batch_windows")
         shape = ActionShape(**config["model"])
         main, _ = read_weights(folder / MODEL, shape, device)
-        folds = tuple(
-            read_weights(folder / fold_file(k), shape, device) for k in range(facts.folds)
-        )
+        others = [read_weights(folder / fold_file(k), shape, device) for k in range(facts.folds)]
+        folds = tuple((pooler, Alignment(**turn)) for pooler, turn in others)
         return cls(facts, main, folds, config["fold_of"], config["batch_windows"], device)
 
     def tokens(
@@ -312,19 +267,24 @@ class StoredPooler:
         take_id: str | None = None,
         jumps_s: Sequence[float] = (),
     ) -> NDArray[np.float32]:
-        """Return tokens [steps * per_step, D]: every step's from the one window that holds it.
+        """Return tokens [steps * per_step, D] of a take's patches [steps, cells, width].
 
-        Windows do not overlap, never cross a jump and, with `scope: segment`, never a boundary
-        [S, 2] (seconds).
+        Every step's come from the one window that holds it. Windows do not overlap, never cross a
+        jump of the time stamps and, with `scope: segment`, never one of the take's `boundaries`
+        [S, 2] in seconds. `take_id` names a take, so that a train take gets the pooler that did
+        not see its labels.
         """
         facts = self.facts
         self._check(patches)
         fps = facts.patches.tokens_fps
         ids = window_ids(len(patches), fps, facts.scope, boundaries)
         plan = pooled_spans(cut_ids(ids, jumps_s, fps), facts.window)
-        pooler, alignment = self._pooler_of(take_id)
+        fold = None if take_id is None else self.fold_of.get(take_id)
+        if fold is None:
+            return window_tokens(self.main, patches, plan, self.batch_windows, self.device)
+        pooler, alignment = self.folds[fold]
         found = window_tokens(pooler, patches, plan, self.batch_windows, self.device)
-        return found if alignment is None else alignment.turned(found)
+        return alignment.turned(found)
 
     def window_tokens(self, patches: NDArray[Any]) -> NDArray[np.float32]:
         """Return tokens [n * per_step, D] of one window of at most `facts.window` steps."""
@@ -336,11 +296,6 @@ class StoredPooler:
         whole = [(0, len(patches))]
         return window_tokens(self.main, patches, whole, 1, self.device)
 
-    def _pooler_of(self, take_id: str | None) -> tuple[ActionPooler, Alignment | None]:
-        if take_id is None or take_id not in self.fold_of:
-            return self.main, None
-        return self.folds[self.fold_of[take_id]]
-
     def _check(self, patches: NDArray[Any]) -> None:
         expected = (self.main.shape.cells, self.main.shape.width_in)
         if patches.ndim != 3 or patches.shape[1:] != expected:
@@ -348,6 +303,17 @@ class StoredPooler:
                 f"pooler: expected patches [steps, {expected[0]}, {expected[1]}], found "
                 f"{list(patches.shape)}; it was trained on other patches: run `dvc repro pooler`"
             )
+
+
+Pooler = MeanPooler | StoredPooler
+
+
+def load_pooler(folder: Path | str, device: str = "cpu", threads: int | None = None) -> Pooler:
+    """Return the pooler that stage `pooler` wrote to a folder."""
+    facts = read_facts(Path(folder))
+    if facts.kind == "mean":
+        return MeanPooler(facts, read_object(Path(folder) / CONFIG, "cells")["cells"])
+    return StoredPooler.read(Path(folder), facts, device, threads)
 
 
 @torch.inference_mode()
@@ -379,22 +345,16 @@ def fold_file(fold: int) -> str:
 
 def write_weights(path: Path, pooler: ActionPooler, alignment: Alignment | None = None) -> None:
     """Write a pooler and, for a fold's, the map into the main one's space."""
-    tensors = {k: v.detach().cpu().contiguous().numpy() for k, v in pooler.state_dict().items()}
-    if alignment is not None:
-        tensors |= {f"{ALIGN}{name}": value for name, value in asdict(alignment).items()}
-    save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, path)
+    turn = {} if alignment is None else asdict(alignment)
+    write_tensors(path, pooler.state_dict() | {f"{ALIGN}{k}": v for k, v in turn.items()})
 
 
 def read_weights(
     path: Path, shape: ActionShape, device: str
-) -> tuple[ActionPooler, Alignment | None]:
-    """Return a pooler ready for inference and its map, if it has one."""
-    try:
-        stored = load_file(path)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; run `dvc repro pooler`") from None
-    turned = {k.removeprefix(ALIGN): v for k, v in stored.items() if k.startswith(ALIGN)}
-    state = {k: torch.from_numpy(v) for k, v in stored.items() if not k.startswith(ALIGN)}
+) -> tuple[ActionPooler, dict[str, NDArray[np.float32]]]:
+    """Return a pooler ready for inference, and the arrays of its map if it has one."""
+    state = read_tensors(path)
+    turn = {k.removeprefix(ALIGN): state.pop(k).numpy() for k in list(state) if k.startswith(ALIGN)}
     pooler = ActionPooler(shape)
     pooler.load_state_dict(state)
-    return pooler.to(device).eval(), Alignment(**turned) if turned else None
+    return pooler.to(device).eval(), turn

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pjepa.nn.fit import AdamW, Epochs, Log, Tick, cosine_rate, no_log, train_to_best, warmed
+from pjepa.nn.fit import AdamW, Epochs, Log, Tick, cosine_rate, no_log, train_to_best
 from pjepa.nn.prefetch import Prefetch
 from pjepa.patches.store import PatchInfo, read_patches
 from pjepa.pooler.action import ActionPooler, ActionShape, AttentiveClassifier, real_places
@@ -63,12 +63,11 @@ class PoolerWithClassifier(nn.Module):
         self.clip = config.target == "clip"
         self.classifier: nn.Module = (
             AttentiveClassifier(
-                shape.width, shape.heads, config.classifier_depth, classes,
-                shape.mlp_ratio, shape.dropout,
+                shape.width, shape.heads, 1, classes, shape.mlp_ratio, shape.dropout
             )
             if self.clip
             else nn.Linear(shape.width, classes)
-        )  # fmt: skip
+        )
 
     def forward(self, batch: ClipBatch) -> tuple[Tensor, Tensor]:
         """Return logits [K, C] and labels [K]: one row per window, or one per token."""
@@ -101,7 +100,7 @@ class PoolerEpochs(Epochs):
     done: int = 0  # steps of this epoch, and what they summed up
     step: int = 0
     loss: float = 0.0
-    weight: float = 0.0
+    labels: int = 0
 
 
 @dataclass
@@ -116,7 +115,6 @@ class Fit:
     judges: Sequence[LabelledPatches]
     config: PoolerConfig
     epochs: int
-    weights: Tensor | None = None  # [C] of the classes in the loss, on the host
 
     def __post_init__(self) -> None:
         config = self.config
@@ -124,7 +122,6 @@ class Fit:
         self.optimizer = AdamW(
             self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
-        self.weights_there = None if self.weights is None else self.weights.to(config.device)
         self.forward: nn.Module = self.model
         if config.compile:
             self.forward = torch.compile(self.model, dynamic=True)  # type: ignore[assignment]
@@ -152,9 +149,8 @@ class Fit:
                     self.config.lr, 0.0, state.epoch * steps + state.done,
                     self.config.epochs * steps,
                 )  # fmt: skip
-                loss, weight = self.step(batch, warmed(lr, state.step, self.config.warmup_steps),
-                                         state)  # fmt: skip
-                state.loss, state.weight = state.loss + loss * weight, state.weight + weight
+                loss, labels = self.step(batch, lr, state)
+                state.loss, state.labels = state.loss + loss * labels, state.labels + labels
                 state.step, state.done = state.step + 1, state.done + 1
                 if state.done < steps:
                     saver.save_when_due()
@@ -162,8 +158,8 @@ class Fit:
         self.model.eval()
         self.close_epoch(state)
 
-    def step(self, batch: ClipBatch, lr: float, state: PoolerEpochs) -> tuple[float, float]:
-        """Take one optimiser step; return the mean loss and the total weight of its labels."""
+    def step(self, batch: ClipBatch, lr: float, state: PoolerEpochs) -> tuple[float, int]:
+        """Take one optimiser step; return the mean loss and the number of its known labels."""
         config = self.config
         torch.manual_seed(config.seed * 1_000_003 + state.step)  # dropout, the same after a restart
         for group in self.optimizer.param_groups:
@@ -171,28 +167,29 @@ class Fit:
         self.optimizer.zero_grad(set_to_none=True)
         with _autocast(config):
             logits, labels = self.forward(batch.to(config.device))
-        weight = label_weight(self.model.labels(batch), self.weights)  # known before any result
-        loss = mean_loss(logits.float(), labels, self.weights_there, weight)
+        known = int((self.model.labels(batch) >= 0).sum())  # on the host: waits for no result
+        total = cross_entropy(logits.float(), labels, ignore_index=-1, reduction="sum")
+        loss = total / max(known, 1)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_grad)
-        told, size = torch.stack([loss.detach(), norm]).tolist()  # the only wait of a step
+        value, size = torch.stack([loss.detach(), norm]).tolist()  # the only wait of a step
         if not math.isfinite(size):
             raise InputError(
                 f"pooler: the loss or its gradient is not finite in epoch {state.epoch + 1}; "
                 "lower pooler.lr, or set pooler.input_norm=standardize"
             )
         self.optimizer.step()
-        return told, float(weight)
+        return value, known
 
     def close_epoch(self, state: PoolerEpochs) -> None:
         """Log the epoch and keep the model if it is the best so far on the judging takes."""
-        entry = {"loss": state.loss / max(state.weight, 1e-12)}
-        state.done, state.loss, state.weight = 0, 0.0, 0.0
+        entry = {"loss": state.loss / max(state.labels, 1)}
+        state.done, state.loss, state.labels = 0, 0.0, 0
         score = None
         if self.judges:
             found = judged(self.model, fixed_clips(self.judges, self.config), self.config)
             entry |= {"holdout_loss": found.loss, "holdout_acc": found.accuracy}
-            score = found.accuracy if self.config.judge == "accuracy" else -found.loss
+            score = -found.loss
         entry["lr"] = float(self.optimizer.param_groups[0]["lr"])
         state.close(self.model, score, entry)
 
@@ -215,21 +212,6 @@ def _autocast(config: PoolerConfig) -> torch.autocast:
     return torch.autocast(kind, torch.bfloat16, enabled=config.precision == "bf16")
 
 
-def label_weight(labels: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the sum of the weights of known labels, all three on the host."""
-    known = labels >= 0
-    return known.sum().float() if weights is None else weights[labels[known]].sum()
-
-
-def mean_loss(logits: Tensor, labels: Tensor, weights: Tensor | None, weight: Tensor) -> Tensor:
-    """Return weighted mean cross-entropy over known labels, whose weights sum to `weight`.
-
-    A batch without known labels has loss 0.
-    """
-    total = cross_entropy(logits, labels, weights, ignore_index=-1, reduction="sum")
-    return total / weight.clamp_min(1e-12)
-
-
 @torch.no_grad()
 def judged(model: PoolerWithClassifier, clips: Sequence[Clip], config: PoolerConfig) -> Judgement:
     """Return unweighted loss and accuracy over known tokens or windows."""
@@ -242,20 +224,10 @@ def judged(model: PoolerWithClassifier, clips: Sequence[Clip], config: PoolerCon
             known = sent((model.labels(batch) >= 0).nonzero()[:, 0], config.device)
             logits, labels = logits[known].double(), labels[known]
             error = cross_entropy(logits, labels, reduction="sum")
-            told = torch.stack([error, (logits.argmax(1) == labels).sum().double()]).tolist()
-            loss, right, count = loss + told[0], right + int(told[1]), count + len(labels)
+            hits = (logits.argmax(1) == labels).sum().double()
+            error, hits = torch.stack([error, hits]).tolist()
+            loss, right, count = loss + error, right + int(hits), count + len(labels)
     return Judgement(loss / max(count, 1), 100.0 * right / max(count, 1), count)
-
-
-def balanced_weights(takes: Sequence[LabelledPatches], classes: int) -> Tensor:
-    """Return the inverse frequency of every class over known tokens, with mean 1 over tokens.
-
-    A class without tokens gets 0.
-    """
-    labels = np.concatenate([take.labels for take in takes])
-    count = np.bincount(labels[labels >= 0], minlength=classes)
-    weight = count.sum() / (max((count > 0).sum(), 1) * np.maximum(count, 1))
-    return torch.from_numpy(np.where(count > 0, weight, 0.0)).float()
 
 
 METRICS = "metrics.json"
@@ -283,24 +255,6 @@ class PoolerTask:
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class TrainingRun:
-    """One training: where its state is kept, what the progress bar calls it, and its length."""
-
-    path: Path
-    what: str
-    epochs: int
-    log: Log = lambda entry: None
-
-
-@dataclass(frozen=True)
-class Trained:
-    """One trained pooler with its classifier, and how its training went."""
-
-    model: PoolerWithClassifier
-    state: PoolerEpochs
-
-
 def train_pooler(
     task: PoolerTask, takes: PoolerTakes, work: Path, folder: Path, log: Log
 ) -> dict[str, Any]:
@@ -313,13 +267,17 @@ def train_pooler(
     checked_device(config.device, config.precision, "pooler.precision")
     if config.input_norm == "standardize":
         task = replace(task, scale=patch_statistics(takes.fit))
-    run = TrainingRun(work / "all.pt", "pooler", config.epochs, log)
-    main = _trained(task, takes.fit, takes.holdout, run)
-    write_weights(folder / MODEL, main.model.pooler)
-    numbers = _numbers(task, takes, main)
+    main, state = _trained(
+        task, takes.fit, takes.holdout, config.epochs, work / "all.pt", "pooler", log
+    )
+    write_weights(folder / MODEL, main.pooler)
+    own = judged(main, fixed_clips(takes.fit, config), config)
+    numbers = {"epochs": state.epoch, "best_epoch": state.best_epoch, "in_fold_acc": own.accuracy}
+    if takes.holdout:
+        numbers["holdout_acc"] = state.history[state.best_epoch - 1]["holdout_acc"]
     folds = fold_of(takes.fit, config.folds, config.seed) if config.folds else {}
     if folds:
-        numbers |= _train_folds(task, takes, folds, main, work, folder)
+        numbers |= _train_folds(task, takes, folds, main.pooler, state.best_epoch, work, folder)
     write_json(folder / METRICS, numbers)
     write_json(folder / CONFIG, pooler_config(task, bool(takes.holdout), folds))
     return numbers
@@ -348,9 +306,15 @@ def _trained(
     task: PoolerTask,
     takes: Sequence[LabelledPatches],
     judges: Sequence[LabelledPatches],
-    run: TrainingRun,
-) -> Trained:
-    """Return one pooler from the seed's first weights to its best epoch."""
+    epochs: int,
+    path: Path,
+    what: str,
+    log: Log = no_log,
+) -> tuple[PoolerWithClassifier, PoolerEpochs]:
+    """Return one pooler from the seed's first weights to its best epoch, and how that went.
+
+    Its state is kept at `path`; the progress line calls it `what`.
+    """
     config = task.config
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
@@ -358,41 +322,41 @@ def _trained(
     if task.scale is not None:
         model.pooler.mean.copy_(torch.from_numpy(task.scale[0]))
         model.pooler.std.copy_(torch.from_numpy(task.scale[1]))
-    weights = balanced_weights(takes, task.classes) if config.class_weights == "balanced" else None
-    fit = Fit(model, takes, judges, config, run.epochs, weights)
-    with Meter(run.what, fit.epochs, "epoch") as meter, tf32(torch.device(config.device)):
-        state = fit.run(run.path, lambda n, note, old: meter.advance(n, note, resumed=old), run.log)
+    fit = Fit(model, takes, judges, config, epochs)
+    with Meter(what, epochs, "epoch") as meter, tf32(torch.device(config.device)):
+        state = fit.run(path, lambda n, note, old: meter.advance(n, note, resumed=old), log)
     if fit.waiting() > STARVED:
         share = f"{100 * fit.waiting():.0f} %"
-        say(f"{run.what}: {share} of the time waits for data: try machine.workers")
-    return Trained(model, state)
+        say(f"{what}: {share} of the time waits for data: try machine.workers")
+    return model, state
 
 
 def _train_folds(
     task: PoolerTask,
     takes: PoolerTakes,
     folds: dict[str, int],
-    main: Trained,
+    main: ActionPooler,
+    epochs: int,
     work: Path,
     folder: Path,
 ) -> dict[str, Any]:
-    """Return one pooler per fold, mapped into the main one's space, and its scores on its fold."""
+    """Write one pooler per fold, mapped into the main one's space; return the scores on folds."""
     config = task.config
     shared = takes.holdout or takes.fit  # seen by no pooler, or by all but one
-    target = _tokens(task, main.model.pooler, shared)
+    target = _tokens(task, main, shared)
     missed: list[Judgement] = []
     plain, turned = [], []
     for fold in range(config.folds):
         seen = [take for take in takes.fit if folds[take.take_id] != fold]
         unseen = [take for take in takes.fit if folds[take.take_id] == fold]
         what, path = f"pooler, fold {fold + 1} of {config.folds}", work / f"fold-{fold}.pt"
-        found = _trained(task, seen, (), TrainingRun(path, what, main.state.best_epoch))
-        missed.append(judged(found.model, fixed_clips(unseen, config), config))
-        source = _tokens(task, found.model.pooler, shared)
-        turn = procrustes(source, target) if config.fold_align == "procrustes" else None
+        model, _ = _trained(task, seen, (), epochs, path, what)
+        missed.append(judged(model, fixed_clips(unseen, config), config))
+        source = _tokens(task, model.pooler, shared)
+        turn = procrustes(source, target)
         plain.append(agreement(source, target))
-        turned.append(plain[-1] if turn is None else agreement(turn.turned(source), target))
-        write_weights(folder / fold_file(fold), found.model.pooler, turn)
+        turned.append(agreement(turn.turned(source), target))
+        write_weights(folder / fold_file(fold), model.pooler, turn)
     count = sum(part.count for part in missed)
     return {
         "out_of_fold_acc": sum(part.accuracy * part.count for part in missed) / max(count, 1),
@@ -400,16 +364,6 @@ def _train_folds(
         "fold_agreement_before": plain,
         "fold_agreement": turned,
     }
-
-
-def _numbers(task: PoolerTask, takes: PoolerTakes, main: Trained) -> dict[str, Any]:
-    """Return the scores of the main pooler's classifier on its training and held-out takes."""
-    config, state = task.config, main.state
-    own = judged(main.model, fixed_clips(takes.fit, config), config)
-    numbers = {"epochs": state.epoch, "best_epoch": state.best_epoch, "in_fold_acc": own.accuracy}
-    if takes.holdout:
-        numbers["holdout_acc"] = state.history[state.best_epoch - 1]["holdout_acc"]
-    return numbers
 
 
 def _tokens(task: PoolerTask, pooler: ActionPooler, takes: Sequence[LabelledPatches]) -> np.ndarray:

@@ -201,7 +201,7 @@ def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
     write_weights(tmp_path / MODEL, seeded(seed=5))
     assert load_pooler(tmp_path).facts.sha256 != before
     (tmp_path / MODEL).unlink()
-    with pytest.raises(InputError, match=r"model.safetensors: no such file; run `dvc repro"):
+    with pytest.raises(InputError, match=r"model.safetensors: no such file; run the stage"):
         load_pooler(tmp_path)
     write_json(tmp_path / CONFIG, {"kind": "action"})
     with pytest.raises(InputError, match=r"config.json: not a pooler of this version"):

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pjepa.core.tables import Classes
-from pjepa.patches.store import PatchInfo, patch_writer, take_file_name
+from pjepa.patches.store import patch_writer, take_file_name
 from pjepa.pooler.takes import PoolerTakes, pooler_takes
+from tests.patches.patch_infos import patch_info
 
 FPS = 4.0
 CLASSES = Classes(("background", "a", "b", "c"), 0)
 WIDTH = 8
-KNOWN: dict[str, Any] = {
-    "backbone": "tiny", "weights_id": "w", "fps": 8.0, "tokens_fps": FPS, "tubelet": 2,
-    "frames_per_window": 16, "window_scope": "take", "crop": 32, "resampler": "cv2", "grid": 2,
-    "rows": 2, "columns": 2, "width": WIDTH,
-}  # fmt: skip
-INFO = PatchInfo(**{k: v for k, v in KNOWN.items() if k in PatchInfo.__dataclass_fields__})
+INFO = patch_info(crop=32, grid=2, rows=2, columns=2, width=WIDTH)
 SPLITS = ["train"] * 10 + ["val", "test"]
 
 
 class World:
     """12 takes of 8 segments each: 8 to train on, 2 held out, one val, one test."""
 
-    def __init__(self, folder: Path, unknown: bool = False, rare: bool = False) -> None:
+    def __init__(
+        self, folder: Path, unknown: bool = False, rare: bool = False, fps: float = FPS
+    ) -> None:
         """`unknown` segments have no label; `rare` leaves one segment of one take to class 3."""
+        self.info = replace(INFO, tokens_fps=fps)
         self.folder, self.patches, rows = folder, {}, []
         self.table = pd.DataFrame(
             {
@@ -47,7 +46,7 @@ class World:
             ends = np.cumsum(lengths)
             for place, (length, end, label) in enumerate(zip(lengths, ends, labels, strict=True)):
                 known = -1 if unknown and place % 3 == 0 else int(label)
-                rows.append((f"t{number}", place, (end - length) / FPS, end / FPS, known))
+                rows.append((f"t{number}", place, (end - length) / fps, end / fps, known))
             self._write(f"t{number}", np.repeat(labels, lengths), rng)
         columns = ["take_id", "segment", "start_s", "end_s", "label"]
         self.segments = pd.DataFrame(rows, columns=columns)
@@ -56,13 +55,13 @@ class World:
         patches = rng.normal(size=(len(labels), 4, WIDTH))
         patches[:, 2, :4] += 3 * np.eye(4)[labels]
         self.patches[take_id] = patches.astype(np.float16)
-        with patch_writer(self.folder / take_file_name(take_id), INFO, len(labels)) as writer:
+        with patch_writer(self.folder / take_file_name(take_id), self.info, len(labels)) as writer:
             writer.append(self.patches[take_id])
 
     def labels(self, take_id: str) -> np.ndarray:
         """The label of every step, -1 unknown."""
         part = self.segments[self.segments["take_id"] == take_id]
-        lengths = ((part["end_s"] - part["start_s"]) * FPS).round().astype(int)
+        lengths = ((part["end_s"] - part["start_s"]) * self.info.tokens_fps).round().astype(int)
         return np.repeat(part["label"].to_numpy(), lengths)
 
     def takes(self, per_step: int = 1) -> PoolerTakes:

@@ -23,7 +23,6 @@ from pjepa.pooler.train import (  # noqa: E402
     PoolerEpochs,
     PoolerTask,
     PoolerWithClassifier,
-    balanced_weights,
     train_pooler,
 )
 from pjepa.pretrain.config import PjepaConfig  # noqa: E402
@@ -67,7 +66,7 @@ def test_patches_of_a_video_are_those_of_the_cpu(tmp_path):
 
 @pytest.mark.parametrize(
     "case",
-    [{"target": "frame", "class_weights": "balanced", "folds": 2}, {"target": "clip"}],
+    [{"target": "frame", "folds": 2}, {"target": "clip"}],
     ids=lambda case: case["target"],
 )
 def test_a_pooler_is_trained_as_on_the_cpu(case, tmp_path):
@@ -93,7 +92,7 @@ def test_a_step_of_the_pooler_waits_once(target, tmp_path):
     takes = World(tmp_path, unknown=True).takes().fit
     config = pooler_config(target=target, device=NAME)
     model = PoolerWithClassifier(PoolerTask(config, INFO, 4).shape, config, 4)
-    fit = Fit(model, takes, (), config, 1, balanced_weights(takes, 4))
+    fit = Fit(model, takes, (), config, 1)
     batches = list(clip_batches(epoch_clips(takes, config, 0), 8, 1))
     fit.step(batches[0], 1e-3, PoolerEpochs())  # makes the optimiser's state
     with counted() as waits:
