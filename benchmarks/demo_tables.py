@@ -24,11 +24,27 @@ PICTURES = {
 }
 
 
+# Parts of the report that the page leaves to it: from this line to the next heading.
+LEFT_OUT = (
+    "All other differences:",
+    "### What each representation is",
+    "### What each representation was given",
+    "### The supplement's 30-epoch fit",
+    "## t-SNE",
+    "## Classes, linear probe",
+    "## Pictures",
+)
+
+
 def report_tables(text: str) -> str:
-    """Return the report without its title and pictures, headings one level down."""
-    body = text.partition("\n\n")[2].partition("\n\n## Pictures")[0]
-    lines = [f"#{line}" if line.startswith("#") else line for line in body.splitlines()]
-    return "\n".join(lines)
+    """Return the report without its title and what is left out, headings one level down."""
+    lines, shown = [], True
+    for line in text.partition("\n\n")[2].splitlines():
+        if line.startswith("#") or line in LEFT_OUT:
+            shown = line not in LEFT_OUT
+        if shown:
+            lines.append(f"#{line}" if line.startswith("#") else line)
+    return "\n".join(lines).strip()
 
 
 def rewritten(page: str, tables: str) -> str:

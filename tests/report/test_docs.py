@@ -16,8 +16,6 @@ from pjepa.ui.console import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
-MOST_LINES = 150  # of a page; data and results are references
-LONG = {"data", "demo", "results"}
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -33,12 +31,9 @@ def test_links_and_files_exist(page: str) -> None:
         assert (ROOT / f"{module.replace('.', '/')}.py").exists(), module
 
 
-def test_pages_are_short_and_in_the_site() -> None:
+def test_every_page_is_in_the_site() -> None:
     nav = (ROOT / "mkdocs.yml").read_text()
-    for page in PAGES:
-        assert f" {page}.md" in nav, page
-        lines = len((ROOT / "docs" / f"{page}.md").read_text().splitlines())
-        assert page in LONG or lines <= MOST_LINES, (page, lines)
+    assert [page for page in PAGES if f" {page}.md" not in nav] == []
 
 
 @pytest.fixture(scope="module")
