@@ -32,7 +32,7 @@ import typer
 from benchmarks.workers import Table, resident, row
 from pjepa.core.runs import attention_segments, runs
 from pjepa.core.section import SegmentChoice
-from pjepa.live.models import Models, Wanted, load_models
+from pjepa.live.models import LiveOptions, Models, load_models
 from pjepa.live.session import Options, Session
 from pjepa.live.source import LiveSource
 from pjepa.model.config import EncoderConfig
@@ -132,7 +132,7 @@ def long_row(table: Table) -> None:
 
 def stack_rows(table: Table, project: Path, probe: str, videos: int) -> None:
     """Measure the whole stack on videos of a finished run."""
-    wanted = Wanted(
+    wanted = LiveOptions(
         project / "models", project / "results/probe" / probe,
         training=project / "data/tokens/stream.parquet",
         takes=project / "data/takes/takes.parquet",
@@ -157,7 +157,7 @@ def stack_rows(table: Table, project: Path, probe: str, videos: int) -> None:
     segment_rows(table, project, wanted)
 
 
-def segment_rows(table: Table, project: Path, wanted: Wanted) -> None:
+def segment_rows(table: Table, project: Path, wanted: LiveOptions) -> None:
     """Measure accuracy on test takes with found or fixed segments and with annotated ones."""
     takes = pd.read_parquet(wanted.takes)
     test = takes["take_id"][takes["split"] == "test"].tolist()

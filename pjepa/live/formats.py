@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
+from xml.sax.saxutils import escape
 
 from pjepa.ui.console import plain_text
 
@@ -22,78 +23,64 @@ CONFIG = "labelstudio.xml"
 
 @dataclass(frozen=True)
 class PredictedStep:
-    """One predicted step of a video."""
+    """One predicted step of a video; `outlook`: next step, progress and surprise at its end."""
 
     start: float
     end: float
     label: str
     score: float
+    outlook: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Labelled:
     """A video and its steps in order."""
 
-    video: str  # its file name
+    name: str  # of its file
     fps: float
     steps: Sequence[PredictedStep]
     model: str = "pjepa"  # what predicted them
 
 
-def vtt_text(found: Labelled) -> str:
+def vtt_text(video: Labelled) -> str:
     """Return the steps as WebVTT, one cue per step."""
-    cues = [
-        f"{number}\n{_clock(step.start)} --> {_clock(step.end)}\n{_cue(step.label)}\n"
-        for number, step in enumerate(found.steps, 1)
-    ]
-    return "\n".join(["WEBVTT\n", *cues])
+    cues = ["WEBVTT\n"]
+    for number, step in enumerate(video.steps, 1):
+        label = escape(" ".join(plain_text(step.label).split()))
+        cues.append(f"{number}\n{_clock(step.start)} --> {_clock(step.end)}\n{label}\n")
+    return "\n".join(cues)
 
 
 def _clock(seconds: float) -> str:
     total = round(1000 * seconds)
-    return (
-        f"{total // 3_600_000:02d}:{total // 60_000 % 60:02d}:{total // 1000 % 60:02d}."
-        f"{total % 1000:03d}"
-    )
+    minutes, milliseconds = divmod(total, 60_000)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{milliseconds / 1000:06.3f}"
 
 
-def _cue(label: str) -> str:
-    """Return a label as one line of cue text, whose markup characters are escaped."""
-    return (
-        " ".join(plain_text(label).split())
-        .replace("&", "&amp;")
-        .replace("<", "&lt;")
-        .replace(">", "&gt;")
-    )
-
-
-def eaf_text(found: Labelled) -> str:
+def eaf_text(video: Labelled) -> str:
     """Return the steps as ELAN XML: one tier of annotations, times in milliseconds."""
     root = ET.Element(
         "ANNOTATION_DOCUMENT",
         {"AUTHOR": "pjepa", "DATE": "1970-01-01T00:00:00+00:00", "FORMAT": "3.0", "VERSION": "3.0"},
     )
     header = ET.SubElement(root, "HEADER", {"MEDIA_FILE": "", "TIME_UNITS": "milliseconds"})
-    beside = quote(PurePosixPath(found.video).name)  # the file goes beside its video
+    beside = quote(PurePosixPath(video.name).name)  # the file goes beside its video
     media = {"MIME_TYPE": "video/*", "RELATIVE_MEDIA_URL": f"./{beside}"}
-    ET.SubElement(header, "MEDIA_DESCRIPTOR", {"MEDIA_URL": quote(found.video), **media})
+    ET.SubElement(header, "MEDIA_DESCRIPTOR", {"MEDIA_URL": quote(video.name), **media})
     order = ET.SubElement(root, "TIME_ORDER")
     tier = ET.SubElement(root, "TIER", {"LINGUISTIC_TYPE_REF": "default-lt", "TIER_ID": TIER})
-    for number, step in enumerate(found.steps, 1):
+    for number, step in enumerate(video.steps, 1):
         slots = [f"ts{2 * number - 1}", f"ts{2 * number}"]
         for name, seconds in zip(slots, (step.start, step.end), strict=True):
             value = str(round(1000 * seconds))
             ET.SubElement(order, "TIME_SLOT", {"TIME_SLOT_ID": name, "TIME_VALUE": value})
-        part = ET.SubElement(
+        ends = {"TIME_SLOT_REF1": slots[0], "TIME_SLOT_REF2": slots[1]}
+        annotation = ET.SubElement(
             ET.SubElement(tier, "ANNOTATION"),
             "ALIGNABLE_ANNOTATION",
-            {
-                "ANNOTATION_ID": f"a{number}",
-                "TIME_SLOT_REF1": slots[0],
-                "TIME_SLOT_REF2": slots[1],
-            },
+            {"ANNOTATION_ID": f"a{number}", **ends},
         )
-        ET.SubElement(part, "ANNOTATION_VALUE").text = plain_text(step.label)
+        ET.SubElement(annotation, "ANNOTATION_VALUE").text = plain_text(step.label)
     kind = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": "default-lt"}
     ET.SubElement(root, "LINGUISTIC_TYPE", {**kind, "TIME_ALIGNABLE": "true"})
     ET.indent(root)
@@ -101,7 +88,7 @@ def eaf_text(found: Labelled) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def labelstudio_text(found: Labelled) -> str:
+def labelstudio_text(video: Labelled) -> str:
     """Return a Label Studio task with predictions to accept or correct.
 
     Frames count from 1, the last one included, at the `fps` of the task's data, which the labelling
@@ -115,16 +102,16 @@ def labelstudio_text(found: Labelled) -> str:
             "type": "timelinelabels",
             "score": round(step.score, 4),
             "value": {
-                "ranges": [_frames(step, found.fps)],
+                "ranges": [_frames(step, video.fps)],
                 "timelinelabels": [plain_text(step.label)],
             },
         }
-        for number, step in enumerate(found.steps, 1)
+        for number, step in enumerate(video.steps, 1)
     ]
-    length = sum(step.end - step.start for step in found.steps) or 1.0
-    score = sum((step.end - step.start) * step.score for step in found.steps) / length
-    prediction = {"model_version": found.model, "score": round(score, 4), "result": results}
-    task = {"data": {"video": found.video, "fps": found.fps}, "predictions": [prediction]}
+    length = sum(step.end - step.start for step in video.steps) or 1.0
+    score = sum((step.end - step.start) * step.score for step in video.steps) / length
+    prediction = {"model_version": video.model, "score": round(score, 4), "result": results}
+    task = {"data": {"video": video.name, "fps": video.fps}, "predictions": [prediction]}
     return json.dumps([task], indent=2, ensure_ascii=False) + "\n"
 
 
@@ -151,11 +138,11 @@ FORMATS: dict[str, tuple[str, Callable[[Labelled], str]]] = {
 }
 
 
-def write_format(name: str, found: Labelled, folder: Path, stem: str) -> Path:
+def write_format(name: str, video: Labelled, folder: Path, stem: str) -> Path:
     """Write one video's steps and return the file."""
     suffix, text = FORMATS[name]
     path = folder / f"{stem}{suffix}"
-    path.write_text(text(found), encoding="utf-8")
+    path.write_text(text(video), encoding="utf-8")
     return path
 
 

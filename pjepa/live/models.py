@@ -7,22 +7,21 @@ because it differs from training.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
-from safetensors import SafetensorError
 
 from pjepa.core.runs import runs
 from pjepa.core.section import ReaderName, SegmentChoice
-from pjepa.core.tables import Classes, read_classes
+from pjepa.core.tables import TAKES, Classes, read_classes, read_table
 from pjepa.core.time import recordings, token_times
 from pjepa.features.encoded import encoder_info, encoder_provenance
 from pjepa.live.outlook import Outlook
+from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.segments import (
     FIT_TOKENS,
@@ -41,7 +40,7 @@ from pjepa.probes.base.registry import load_probe
 from pjepa.probes.base.trained import TrainedProbe
 from pjepa.probes.linear.probe import LinearProbe
 from pjepa.select.familiar import Familiar, read_familiar
-from pjepa.storage.reading import read_object
+from pjepa.storage.reading import content_sha256, read_object
 from pjepa.streams.provenance import SelectionLabels, StreamInfo
 from pjepa.streams.stream import read_stream
 from pjepa.tokens.config import TokensConfig
@@ -54,9 +53,27 @@ SEEN = {"raw": False, "pjepa": True}  # representation: does it need the encoder
 
 
 @dataclass(frozen=True)
+class LiveOptions:
+    """Which models to use on new video, and how."""
+
+    model: Path = Path("models")
+    cell: Path = Path("results/probe/attentive-pjepa")
+    window: int | None = None  # tokens of a live window; None: short
+    as_trained: bool = False  # windows of training, whatever they cost in latency
+    segments: SegmentChoice = "auto"
+    tokens: int | None = None  # of a segment, on average
+    training: Path = Path("data/tokens/stream.parquet")  # measures found segments
+    takes: Path = Path("data/takes/takes.parquet")
+    device: str = "cpu"
+    reader: ReaderName = "auto"
+    questions: Path = Path("results/questions")  # of `pjepa questions`, if it was run
+
+
+@dataclass(frozen=True)
 class FeatureModels:
     """Models that turn a video into features; `notes` list differences from training."""
 
+    options: LiveOptions
     pooler: Pooler
     patches: PatchesConfig
     pooled: int  # steps that are pooled together
@@ -72,97 +89,73 @@ class Models(FeatureModels):
     backbone: Backbone
     probe: LinearProbe | TrainedProbe
     classes: Classes
-    folders: tuple[Path, Path]  # of pooler and probe
-    familiar: Familiar | None = None  # what training tokens are like
-    outlook: Outlook | None = None  # next step, progress and surprise, where the run has them
+    familiar: Familiar | None  # what training tokens are like
+    outlook: Outlook
+
+    @cached_property
+    def hashes(self) -> list[str]:
+        """Return content hashes of pooler, probe, encoder and outlook."""
+        parts = [self.options.model / "pooler", self.options.cell / "model"]
+        parts += [self.options.model / "pjepa"] if self.encoder is not None else []
+        return [content_sha256(part) for part in (*parts, *self.outlook.folders)]
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """How the models should be used."""
-
-    model: Path = Path("models")
-    cell: Path = Path("results/probe/attentive-pjepa")
-    window: int | None = None  # tokens of a live window; None: short
-    as_trained: bool = False  # windows of training, whatever they cost in latency
-    segments: SegmentChoice = "auto"
-    tokens: int | None = None  # of a segment, on average
-    training: Path = Path("data/tokens/stream.parquet")  # measures found segments
-    takes: Path = Path("data/takes/takes.parquet")
-    device: str = "cpu"
-    reader: ReaderName = "auto"
-    questions: Path = Path("results/questions")  # of `pjepa questions`, if it was run
-
-
-def load_models(wanted: Wanted) -> Models:
+def load_models(options: LiveOptions) -> Models:
     """Load backbone, pooler, encoder and probe, and check that they fit together."""
-    _check_cell(wanted.cell)
-    with _readable(wanted.cell):
-        return _loaded(wanted)
-
-
-@contextmanager
-def _readable(folder: Path) -> Iterator[None]:
-    """Turn errors of damaged weights in the folder into a one-line InputError."""
-    try:
-        yield
-    except SafetensorError as error:
-        raise InputError(
-            f"{folder}: weights that cannot be read ({error}); run `dvc checkout` or `dvc repro`"
-        ) from None
-
-
-def _loaded(wanted: Wanted) -> Models:
-    probe = load_probe(wanted.cell / "model")
+    _check_cell(options.cell)
+    probe = load_probe(options.cell / "model")
     assert isinstance(probe, LinearProbe | TrainedProbe)
-    classes = read_classes(wanted.cell / "model" / "classes.json")
-    told = len(probe.bias) if isinstance(probe, LinearProbe) else probe.task.classes
-    if len(classes.names) != told:
+    classes = read_classes(options.cell / "model" / "classes.json")
+    outputs = len(probe.bias) if isinstance(probe, LinearProbe) else probe.task.classes
+    if len(classes.names) != outputs:
         raise InputError(
-            f"{wanted.cell}/model/classes.json: {len(classes.names)} names, the probe has "
-            f"{told} classes; they are from different runs"
+            f"{options.cell}/model/classes.json: {len(classes.names)} names, the probe has "
+            f"{outputs} classes; they are from different runs"
         )
-    representation = wanted.cell.resolve().name.partition("-")[2]
+    representation = options.cell.resolve().name.partition("-")[2]
     if representation not in SEEN:
         raise InputError(
-            f"{wanted.cell}: a probe of the representation {representation or '?'}; streams and "
+            f"{options.cell}: a probe of the representation {representation or '?'}; streams and "
             f"new videos have {' and '.join(SEEN)} (folders are named PROBE-REPRESENTATION)"
         )
-    stack = load_feature_models(wanted, representation, probe.sight.to == "segment")
-    _check_probe(wanted, stack, probe)
+    stack = load_feature_models(options, representation, probe.sight.to == "segment")
+    width = stack.pooler.facts.width if stack.encoder is None else stack.encoder.config.width
+    if len(probe.mean) != width:
+        raise InputError(
+            f"{options.cell}: the probe takes {len(probe.mean)} channels, there are {width}; it is "
+            f"not from the run in {options.model}"
+        )
     backbone = load_backbone(stack.patches)
     check_weights(backbone.facts, stack.pooler.facts.patches)
-    folders = (wanted.model / "pooler", wanted.cell / "model")
-    known, outlook = read_familiar(wanted.model / "pjepa"), None
+    familiar, outlook = read_familiar(options.model / "pjepa"), Outlook()
     if stack.encoder is not None:
-        outlook = Outlook.load(stack.encoder, wanted.model / "pjepa", wanted.questions)
+        outlook = Outlook.load(stack.encoder, options.model / "pjepa", options.questions)
     return Models(
-        **vars(stack), backbone=backbone, probe=probe, classes=classes, folders=folders,
-        familiar=known, outlook=outlook,
+        **vars(stack), backbone=backbone, probe=probe, classes=classes, familiar=familiar,
+        outlook=outlook,
     )  # fmt: skip
 
 
 def load_feature_models(
-    wanted: Wanted, representation: str, by_segment: bool = False
+    options: LiveOptions, representation: str, by_segment: bool = False
 ) -> FeatureModels:
     """Load pooler and encoder, and choose windows and segments for new videos.
 
     `by_segment`: what comes after needs segments too.
     """
-    checked_device(wanted.device)
+    checked_device(options.device)
     encoder = None
-    with _readable(wanted.model):
-        if SEEN[representation]:
-            encoder = ProcedureEncoder.from_pretrained(wanted.model / "pjepa", wanted.device)
-        pooler = load_pooler(wanted.model / "pooler", wanted.device)
+    if SEEN[representation]:
+        encoder = ProcedureEncoder.from_pretrained(options.model / "pjepa", options.device)
+    pooler = load_pooler(options.model / "pooler", options.device)
     if encoder is not None and encoder.config.d_in != pooler.facts.width:
         raise InputError(
-            f"{wanted.model}: the pooler gives {pooler.facts.width} channels, the encoder takes "
+            f"{options.model}: the pooler gives {pooler.facts.width} channels, the encoder takes "
             f"{encoder.config.d_in}; they are from different runs"
         )
-    patches, pooled, notes = live_windows(pooler.facts.patches, pooler.facts.window, wanted)
-    rule, more = live_rule(encoder, by_segment, wanted)
-    return FeatureModels(pooler, patches, pooled, encoder, rule, (*notes, *more))
+    patches, pooled, notes = live_windows(pooler.facts.patches, pooler.facts.window, options)
+    rule, more = live_rule(encoder, by_segment, options)
+    return FeatureModels(options, pooler, patches, pooled, encoder, rule, (*notes, *more))
 
 
 def _check_cell(cell: Path) -> None:
@@ -181,15 +174,6 @@ def _check_cell(cell: Path) -> None:
         )
 
 
-def _check_probe(wanted: Wanted, stack: FeatureModels, probe: LinearProbe | TrainedProbe) -> None:
-    width = stack.pooler.facts.width if stack.encoder is None else stack.encoder.config.width
-    if len(probe.mean) != width:
-        raise InputError(
-            f"{wanted.cell}: the probe takes {len(probe.mean)} channels, there are {width}; it is "
-            f"not from the run in {wanted.model}"
-        )
-
-
 def check_weights(found: BackboneFacts, trained: PatchInfo) -> None:
     """Raise if the backbone is not the one the pooler was trained with."""
     if found.weights_id != trained.weights_id:
@@ -200,20 +184,21 @@ def check_weights(found: BackboneFacts, trained: PatchInfo) -> None:
 
 
 def live_windows(
-    info: PatchInfo, pooled: int, wanted: Wanted
+    info: PatchInfo, pooled: int, options: LiveOptions
 ) -> tuple[PatchesConfig, int, tuple[str, ...]]:
     """Return window settings, steps pooled together, and notes on differences."""
-    names = set(PatchesConfig.model_fields) & set(vars(info))
-    trained = PatchesConfig(**{name: getattr(info, name) for name in names})
-    here = {"device": wanted.device, "reader": wanted.reader}
-    trained = trained.model_copy(update={"window_scope": "take", **here})
+    known = {
+        name: value for name, value in vars(info).items() if name in PatchesConfig.model_fields
+    }
+    here = {"window_scope": "take", "device": options.device, "reader": options.reader}
+    trained = PatchesConfig(**known).model_copy(update=here)
     notes = []
     if info.window_scope == "segment":
         notes.append("windows run over the video; in training they stopped at annotated segments")
-    if wanted.as_trained:
+    if options.as_trained:
         return trained, pooled, tuple(notes)
     short = max(1, round(SHORT_S * trained.tokens_fps))
-    steps = wanted.window or min(trained.steps, short)
+    steps = options.window or min(trained.steps, short)
     update: dict[str, object] = {"frames_per_window": steps * trained.tubelet}
     if trained.window_mode == "trailing":
         update["window_stride"] = min(trained.window_stride, steps)
@@ -228,66 +213,56 @@ def live_windows(
 
 
 def live_rule(
-    encoder: ProcedureEncoder | None, by_segment: bool, wanted: Wanted
+    encoder: ProcedureEncoder | None, by_segment: bool, options: LiveOptions
 ) -> tuple[SegmentRule, tuple[str, ...]]:
     """Return the segment rule, and notes on how it differs from training."""
     config = None if encoder is None else encoder.config
-    needed = by_segment or (config is not None and config.uses_segments)
-    block = wanted.tokens or (32 if config is None else config.block)
-    if not needed:
+    block = options.tokens or (32 if config is None else config.block)
+    if not (by_segment or (config is not None and config.uses_segments)):
         return SegmentRule("fixed", block), ()
-    if encoder is not None and wanted.segments == "auto" and encoder.config.segments != "annotated":
-        return encoder.segment_rule(), ()
-    kind = wanted.segments
+    kind = options.segments
     if kind == "auto":
-        kind = "found" if wanted.training.exists() else "fixed"
-    rule = SegmentRule("fixed", block) if kind == "fixed" else _found(encoder, wanted)
-    if encoder is None or encoder.config.segments == kind:
+        if encoder is not None and encoder.config.segments != "annotated":
+            return encoder.segment_rule(), ()
+        kind = "found" if options.training.exists() else "fixed"
+    rule = SegmentRule("fixed", block) if kind == "fixed" else _found_rule(config, options)
+    if config is None or config.segments == kind:
         return rule, ()
     about = f"fixed ones of {block}" if kind == "fixed" else "ones found by change"
-    trained = encoder.config.segments
     return rule, (
-        f"the encoder was trained on {trained} segments; {about} replace them, so results "
+        f"the encoder was trained on {config.segments} segments; {about} replace them, so results "
         f"can be worse than the report's (pjepa.segments={kind} trains on what is used here)",
     )
 
 
-def _found(encoder: ProcedureEncoder | None, wanted: Wanted) -> SegmentRule:
+def _found_rule(config: EncoderConfig | None, options: LiveOptions) -> SegmentRule:
     """Return the rule of found segments; no label is read to measure its threshold."""
-    if not wanted.training.exists():
+    if not options.training.exists():
         raise InputError(
-            f"{wanted.training}: needed to measure where segments change; give --training, or "
+            f"{options.training}: needed to measure where segments change; give --training, or "
             "--segments fixed"
         )
-    if encoder is None:
-        mean, most = wanted.tokens or 32, 4 * (wanted.tokens or 32)
-    else:
-        mean = wanted.tokens or encoder.config.found_tokens
-        most = max(encoder.config.found_max, mean)
-    config = FoundConfig(mean, most)
-    tokens = _training_tokens(wanted)
+    mean = options.tokens or (32 if config is None else config.found_tokens)
+    most = 4 * mean if config is None else max(config.found_max, mean)
+    lengths, tokens = FoundConfig(mean, most), _training_tokens(options)
     std = np.concatenate(tokens).std(axis=0)
     std[std == 0] = 1.0
-    return SegmentRule(
-        "found", found=FoundParameters(config, fit_threshold(tokens, config, std), std)
-    )
+    found = FoundParameters(lengths, fit_threshold(tokens, lengths, std), std)
+    return SegmentRule("found", found=found)
 
 
-def _training_tokens(wanted: Wanted) -> Sequence[np.ndarray]:
+def _training_tokens(options: LiveOptions) -> Sequence[np.ndarray]:
     """Return the tokens of training takes, about as many as a threshold needs."""
-    stream = read_stream(wanted.training)
+    stream = read_stream(options.training)
     takes = list(stream.takes)
-    if wanted.takes.exists():
-        rows = pq.ParquetFile(wanted.takes).read(["take_id", "split"]).to_pylist()
-        known = {row["take_id"] for row in rows if row["split"] in ("train", "pretrain")}
-        takes = [take for take in takes if take in known] or takes
-    found, count = [], 0
-    for take in takes:
-        found.append(stream.read(take).features.astype(np.float32))
-        count += len(found[-1])
-        if count > FIT_TOKENS:
-            break
-    return found
+    if options.takes.exists():
+        rows = read_table(options.takes, TAKES).to_pylist()
+        train = {row["take_id"] for row in rows if row["split"] in ("train", "pretrain")}
+        takes = [take for take in takes if take in train] or takes
+    tokens: list[np.ndarray] = []
+    while takes and sum(map(len, tokens)) <= FIT_TOKENS:
+        tokens.append(stream.read(takes.pop(0)).features.astype(np.float32))
+    return tokens
 
 
 # Features of new videos with the models of a run, as `tokens` and `features` would write them.
@@ -318,7 +293,7 @@ def patch_features(
     return represented(stack, tokens, "the video", jumps_s)[0]
 
 
-def features_info(stack: FeatureModels, model: Path) -> StreamInfo:
+def features_info(stack: FeatureModels) -> StreamInfo:
     """Return the facts about the features: labels used upstream, boundaries, lookahead."""
     trained, encoder = stack.pooler.facts, stack.encoder
     free = replace(trained, scope="take", patches=replace(trained.patches, window_scope="take"))
@@ -337,33 +312,27 @@ def features_info(stack: FeatureModels, model: Path) -> StreamInfo:
             used["found_max"] = stack.rule.found.config.max_tokens
         if config.attention == "clip_causal":
             used["block"] = stack.rule.block
-    chosen: SelectionLabels = read_object(model / "pjepa" / "selection.json", "selection_labels")[
-        "selection_labels"
-    ]
+    selection = read_object(stack.options.model / "pjepa/selection.json", "selection_labels")
+    chosen: SelectionLabels = selection["selection_labels"]
     seen = encoder_provenance(info, config.model_copy(update=used), 0.0).with_selection(chosen)
     return encoder_info(info, "pjepa", config.width, seen)
 
 
-def model_facts(stack: FeatureModels, model: Path) -> dict[str, Any]:
+def model_facts(stack: FeatureModels) -> dict[str, Any]:
     """Return which models made the features and with which segments, as JSON values."""
-    rule, encoder = stack.rule, stack.encoder
     pooler = {"kind": stack.pooler.facts.kind, "sha256": stack.pooler.facts.sha256}
-    if encoder is None:
-        return {"pooler": pooler, "encoder": None, "segments": None, "notes": list(stack.notes)}
-    segments: dict[str, Any] | None = None
-    if encoder.config.uses_segments:
-        segments = {"kind": rule.kind, "tokens": rule.block}
-        if rule.found is not None:
-            lengths = rule.found.config
-            segments |= {"tokens": lengths.tokens, "max_tokens": lengths.max_tokens}
-            segments["threshold"] = rule.found.threshold
-    return {
-        "pooler": pooler,
-        "encoder": {
-            "sha256": folder_sha256(model / "pjepa"),
-            "attention": encoder.config.attention,
-            "trained_on_segments": encoder.config.segments,
-        },
-        "segments": segments,
-        "notes": list(stack.notes),
+    facts = {"pooler": pooler, "encoder": None, "segments": None, "notes": list(stack.notes)}
+    if stack.encoder is None:
+        return facts
+    config, rule = stack.encoder.config, stack.rule
+    encoder = {
+        "sha256": folder_sha256(stack.options.model / "pjepa"),
+        "attention": config.attention,
+        "trained_on_segments": config.segments,
     }
+    segments: dict[str, Any] = {"kind": rule.kind, "tokens": rule.block}
+    if rule.found is not None:
+        lengths = rule.found.config
+        segments |= {"tokens": lengths.tokens, "max_tokens": lengths.max_tokens}
+        segments["threshold"] = rule.found.threshold
+    return facts | {"encoder": encoder, "segments": segments if config.uses_segments else None}

@@ -7,7 +7,6 @@ clock, which starts with the video.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
-from safetensors.numpy import load_file, save_file
 
-from pjepa.core.text import sheet_cell
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.forecast import Forecaster, ForecastStream, Told, can_forecast
 from pjepa.model.neighbours import HEADS, NeighbourHeads
@@ -25,9 +22,9 @@ from pjepa.model.stream import EncoderStream
 from pjepa.probes.base.scoring import LabelledTake
 from pjepa.probes.linear.config import LinearConfig
 from pjepa.probes.linear.probe import LinearProbe, fit_converged
-from pjepa.storage.reading import content_sha256, read_object
+from pjepa.storage.reading import file_sha256, read_object, read_tensors
 from pjepa.storage.saver import State, numbers
-from pjepa.storage.writing import atomic_file
+from pjepa.storage.writing import write_tensors
 
 # The answers: a linear probe for the next step, a ridge regression for progress.
 
@@ -64,14 +61,18 @@ class Ridge:
 
     def save(self, folder: Path) -> None:
         """Write `model.safetensors`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        parts = {name: np.ascontiguousarray(value) for name, value in vars(self).items()}
-        save_file(parts, folder / MODEL)
+        write_tensors(folder / MODEL, vars(self))
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Return the regression that `save` wrote."""
-        return cls(**load_file(folder / MODEL))
+        return cls(**{name: value.numpy() for name, value in read_tensors(folder / MODEL).items()})
+
+
+def clock_features(seconds: np.ndarray) -> np.ndarray:
+    """Return elapsed minutes, squared and cubed [N, 3]."""
+    minutes = np.asarray(seconds) / 60
+    return np.stack([minutes, minutes**2, minutes**3], axis=1)
 
 
 def fit_progress(
@@ -107,7 +108,7 @@ ABOUT, NEXT, PROGRESS = "about.json", "next", "progress"  # what `pjepa question
 COLUMNS = 4  # next label, its probability, progress, surprise; NaN: not known
 
 
-class Foreseen(NamedTuple):
+class StepOutlook(NamedTuple):
     """The outlook at one token, or of one step."""
 
     next: float  # label; NaN in any field: not known
@@ -130,26 +131,27 @@ class Foreseen(NamedTuple):
 class Outlook:
     """The parts of the outlook that a run has: surprise, next step and progress."""
 
-    forecaster: Forecaster | None
-    next: LinearProbe | None
-    progress: Ridge | None
-    folders: tuple[Path, ...]  # of the parts
+    forecaster: Forecaster | None = None
+    next: LinearProbe | None = None
+    progress: Ridge | None = None
+    folders: tuple[Path, ...] = ()  # of the parts
 
     @classmethod
-    def load(cls, encoder: ProcedureEncoder, model: Path, questions: Path) -> Outlook | None:
-        """Return the parts of the encoder in `model` that are there; None if there is none.
+    def load(cls, encoder: ProcedureEncoder, model: Path, questions: Path) -> Outlook:
+        """Return the parts of the encoder in `model` that are there.
 
         Answers that were fitted to another encoder are none.
         """
         forecaster, folders = None, []
         if can_forecast(model):
-            device = str(encoder.mean.device)
-            forecaster = Forecaster(encoder, NeighbourHeads.load(model, device))
+            heads = NeighbourHeads.load(model, str(encoder.mean.device))
+            forecaster = Forecaster(encoder, heads)
             folders.append(model / HEADS)
         if not fits(model, questions):
-            return None if forecaster is None else cls(forecaster, None, None, tuple(folders))
+            return cls(forecaster, folders=tuple(folders))
+        folders += [questions / NEXT, questions / PROGRESS]
         step, progress = LinearProbe.load(questions / NEXT), Ridge.load(questions / PROGRESS)
-        return cls(forecaster, step, progress, (*folders, questions / NEXT, questions / PROGRESS))
+        return cls(forecaster, step, progress, tuple(folders))
 
     def answers(self, features: np.ndarray, seconds: np.ndarray) -> np.ndarray:
         """Return next label, its probability and progress [n, 3] of tokens ending at `seconds`."""
@@ -173,13 +175,13 @@ class Outlook:
         return np.concatenate([rows, np.repeat(surprise, lengths)[:, None]], axis=1)
 
 
-def of_step(rows: np.ndarray) -> Foreseen:
+def of_step(rows: np.ndarray) -> StepOutlook:
     """Return the outlook of a step from its tokens' rows [n, COLUMNS].
 
     What comes next and progress are told at its end; it is as odd as its oddest segment.
     """
     label, score, progress, _ = rows[-1].tolist()
-    return Foreseen(label, score, progress, float(rows[:, -1].max()))
+    return StepOutlook(label, score, progress, float(rows[:, -1].max()))
 
 
 def fits(model: Path, questions: Path) -> bool:
@@ -190,7 +192,7 @@ def fits(model: Path, questions: Path) -> bool:
 
 def encoder_id(model: Path) -> str:
     """Return a hash of the encoder's weights."""
-    return content_sha256(model / "model.safetensors")
+    return file_sha256(model / MODEL)
 
 
 # The outlook while a take goes on, from the encoder's stream of a live session.
@@ -210,36 +212,49 @@ class _Watching(ForecastStream):
         self.features = torch.from_numpy(features).to(self.encoded.encoder.mean.device)
         return self._ended()
 
+    def state(self) -> State:
+        """Return the last forecast, and the sums over the segment that goes on."""
+        state = {"segment": numbers(self.segment, self.count)}
+        if self.before is not None:
+            state["before"] = self.before
+        if self.sums is not None:
+            state["features"], state["normal"] = self.sums
+        return state
+
+    def restore(self, state: State) -> None:
+        """Resume from `state`."""
+        device = self.encoded.encoder.mean.device
+        self.segment, self.count = (int(n) for n in state["segment"].tolist())
+        if "before" in state:
+            self.before = state["before"].to(device)
+        if "features" in state:
+            self.sums = state["features"].to(device), state["normal"].to(device)
+
 
 class OutlookStream:
     """Rows [n, COLUMNS] of tokens that an encoder's stream made final, and of whole steps.
 
     `see` takes features as they become final; `token` says that the label of the oldest waiting one
-    is final too, so that it belongs to the present step; `step` ends that step. Without an outlook
-    all of them do nothing.
+    is final too, so that it belongs to the present step; `step` ends that step.
     """
 
     def __init__(
         self,
-        outlook: Outlook | None,
+        outlook: Outlook,
         encoded: EncoderStream | None,
         names: Sequence[str],
         step_s: float,
     ) -> None:
-        self.outlook = None if encoded is None else outlook
-        self.names, self.step_s = names, step_s
+        self.outlook, self.names, self.step_s = outlook, names, step_s
         self.count, self.latest = 0, np.nan  # final tokens; the newest known surprise
         self.waiting = np.zeros((0, COLUMNS))  # rows of tokens without a final label
         self.step_rows = np.zeros((0, COLUMNS))  # of the present step
         self.forecast: _Watching | None = None
-        if self.outlook is not None and self.outlook.forecaster is not None:
-            assert encoded is not None
-            self.forecast = _Watching(self.outlook.forecaster, encoded)
+        if outlook.forecaster is not None and encoded is not None:
+            self.forecast = _Watching(outlook.forecaster, encoded)
 
     def see(self, features: np.ndarray) -> None:
         """Take the features [n, d] that the stream returned last."""
-        if self.outlook is None:
-            return
         until = (self.count + 1 + np.arange(len(features))) * self.step_s
         self.count += len(features)
         rows = self.outlook.answers(features, until)
@@ -248,82 +263,44 @@ class OutlookStream:
 
     def token(self) -> None:
         """Add the oldest waiting token to the current step."""
-        if self.outlook is None:
-            return
         rows = np.concatenate([self.step_rows, self.waiting[:1]])
-        told = np.array([of_step(rows)])  # one row is enough to remember
-        self.step_rows, self.waiting = told, self.waiting[1:]
+        self.step_rows = np.array([of_step(rows)])  # one row is enough to remember
+        self.waiting = self.waiting[1:]
 
     def step(self) -> dict[str, object]:
         """End the current step and return its outlook."""
-        told, self.step_rows = self.step_rows, self.step_rows[:0]
-        return of_step(told).row(self.names) if len(told) else {}
+        rows, self.step_rows = self.step_rows, self.step_rows[:0]
+        return of_step(rows).row(self.names)
 
     def now(self) -> dict[str, object]:
         """Return the outlook at the newest token."""
         newest = np.concatenate([self.step_rows, self.waiting])[-1:]
-        return Foreseen(*newest[0].tolist()).row(self.names) if len(newest) else {}
+        return of_step(newest).row(self.names) if len(newest) else {}
 
     def _surprise(self, features: np.ndarray) -> np.ndarray:
         """Return the surprise at each token's segment, or the newest one while that goes on."""
         if self.forecast is None:
             return np.full(len(features), np.nan)
         first = self.forecast.segment
-        told = self.forecast.ended(features).surprise.cpu().numpy()
-        known = np.concatenate([[self.latest], told])
-        own = np.clip(self.forecast.encoded.newest - first + 1, 0, len(told))
+        ended = self.forecast.ended(features).surprise.cpu().numpy()
+        known = np.concatenate([[self.latest], ended])
+        own = np.clip(self.forecast.encoded.newest - first + 1, 0, len(ended))
         self.latest = float(known[-1])
         return known[own]
 
     def state(self) -> State:
         """Return everything that later rows depend on."""
-        if self.outlook is None:
-            return {}
-        state = {"counts": numbers(self.count, self.latest)}
-        state["waiting"] = torch.from_numpy(self.waiting)
-        state["step"] = torch.from_numpy(self.step_rows)
-        if self.forecast is not None:
-            held = self.forecast
-            state["segment"] = numbers(held.segment, held.count)
-            if held.before is not None:
-                state["before"] = held.before
-            if held.sums is not None:
-                state["features"], state["normal"] = held.sums
-        return state
+        state = {
+            "counts": numbers(self.count, self.latest),
+            "waiting": torch.from_numpy(self.waiting),
+            "step": torch.from_numpy(self.step_rows),
+        }
+        return state | ({} if self.forecast is None else self.forecast.state())
 
     def restore(self, state: State) -> None:
         """Resume from `state`."""
-        if self.outlook is None:
-            return
         count, self.latest = state["counts"].tolist()
         self.count = int(count)
-        self.waiting, self.step_rows = (state[part].numpy() for part in ("waiting", "step"))
+        self.waiting, self.step_rows = state["waiting"].numpy(), state["step"].numpy()
         if self.forecast is not None:
-            held = self.forecast
-            device = held.encoded.encoder.mean.device
-            held.segment, held.count = (int(n) for n in state["segment"].tolist())
-            held.before = state["before"].to(device) if "before" in state else None
-            if "features" in state:
-                held.sums = state["features"].to(device), state["normal"].to(device)
-
-
-# video, start, end, label, outlook
-OutlookRow = tuple[str, float, float, str, Mapping[str, object]]
-
-
-def write_outlook(path: Path, rows: Sequence[OutlookRow]) -> None:
-    """Write one row per step: what comes next, progress and surprise as known at its end."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
-        sheet = csv.writer(file, lineterminator="\n")
-        sheet.writerow(["video", "start", "end", "label", *FIELDS])
-        for video, start, end, label, told in rows:
-            cells = [sheet_cell(str(told.get(name, ""))) for name in FIELDS]
-            times = f"{start:.3f}", f"{end:.3f}"
-            sheet.writerow([sheet_cell(video), *times, sheet_cell(label), *cells])
-
-
-def clock_features(seconds: np.ndarray) -> np.ndarray:
-    """Return elapsed minutes, squared and cubed [N, 3]."""
-    minutes = np.asarray(seconds) / 60
-    return np.stack([minutes, minutes**2, minutes**3], axis=1)
+            self.forecast.restore(state)

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
@@ -26,7 +25,6 @@ from pjepa.live.source import PIPE, STDOUT, Hop, LiveSource, Pipe
 from pjepa.live.tokens import TimedTokens, TokenStream
 from pjepa.live.view import LiveNumbers, LiveView
 from pjepa.patches.identity import open_take
-from pjepa.storage.reading import content_sha256
 from pjepa.storage.saver import (
     State,
     has_state,
@@ -241,17 +239,10 @@ class Session:
             "source": self.name,
             "horizon": self.options.horizon,
             "encoder": None if encoder is None else encoder.about(),
-            "pooler and probe": self._weights,
+            "weights": models.hashes,
             "patches": models.patches.model_dump(mode="json"),
             "pooled": models.pooled,
         }
-
-    @cached_property
-    def _weights(self) -> list[str]:
-        """Return hashes of pooler, probe and outlook; the encoder's stream stores its own."""
-        outlook = self.models.outlook
-        parts = [*self.models.folders, *(() if outlook is None else outlook.folders)]
-        return [content_sha256(part) for part in parts]
 
     def _save(self, out: BinaryIO | None, now: bool = False) -> None:
         """Save the state every few seconds, or now; the lines it counts are on disk first."""

@@ -20,10 +20,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pjepa.core.text import natural
+from pjepa.storage.reading import read_tensors
+from pjepa.storage.writing import write_tensors
 from pjepa.streams.stream import StreamReader
 
 FILE = "familiar.safetensors"
@@ -77,17 +78,15 @@ class Familiar:
         """Write the statistics beside the encoder."""
         numbers = torch.tensor([self.limit, self.takes], dtype=torch.float64)
         tensors = {"mean": self.mean, "whiten": self.whiten}
-        save_file(
-            {**{k: v.float().contiguous() for k, v in tensors.items()}, "limit": numbers},
-            folder / FILE,
-        )
+        floats = {name: value.float() for name, value in tensors.items()}
+        write_tensors(folder / FILE, {**floats, "limit": numbers})
 
 
 def read_familiar(folder: Path) -> Familiar | None:
     """Return the statistics stored with an encoder; None if it has none."""
     if not (folder / FILE).is_file():
         return None
-    found = load_file(folder / FILE)
+    found = read_tensors(folder / FILE)
     limit, takes = found["limit"].tolist()
     return Familiar(found["mean"].double(), found["whiten"].double(), limit, int(takes))
 

@@ -89,7 +89,10 @@ def open_tensors(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as file:
             yield file
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: not a safetensors file ({first_line(error)})") from None
+        reason = f"not a safetensors file ({first_line(error)})"
+        raise InputError(
+            f"{path}: {reason}; run `dvc checkout` or the stage that writes it"
+        ) from None
 
 
 def read_tensors(path: Path, *names: str) -> dict[str, Tensor]:

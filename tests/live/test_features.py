@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from pjepa.core.tables import VideoRow
 from pjepa.features.encoded import encoded
-from pjepa.live.models import Wanted, load_models
+from pjepa.live.models import LiveOptions, load_models
 from pjepa.live.predict import video_tokens
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.patches.backbone import backbone_facts
@@ -33,12 +33,12 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pjepa.patches.local.chosen_executor", lambda config: inline)
 
 
-def extracted(video: Path, wanted: Wanted, out: Path, *more: object) -> Result:
+def extracted(video: Path, wanted: LiveOptions, out: Path, *more: object) -> Result:
     arguments = ["extract", video, "--model", wanted.model, "--out", out, *more]
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def made(root: Path, **changes) -> Wanted:
+def made(root: Path, **changes) -> LiveOptions:
     wanted = make_project(root, **changes)
     write_json(root / "models/pjepa/selection.json", {"selection_labels": "holdout"})
     return wanted
@@ -76,7 +76,7 @@ def test_features_are_those_of_the_stages(tmp_path: Path, per_step: int) -> None
     np.testing.assert_array_equal(features.features, encoded(encoder, take))
     np.testing.assert_array_equal(features.times, take.times)
     assert written.info.fps == 4.0 * per_step
-    models = load_models(Wanted(**{**vars(wanted), "as_trained": True}))
+    models = load_models(LiveOptions(**{**vars(wanted), "as_trained": True}))
     np.testing.assert_allclose(
         video_tokens(models, video, frame_index(video).info), tokens, atol=1e-4
     )
@@ -138,6 +138,6 @@ def test_options_without_effect_and_other_weights_are_refused(tmp_path: Path) ->
     assert other.exit_code == 1
     assert "the pooler was made with weights 0123" in other.stderr
     assert not out.exists()
-    nothing = extracted(video, Wanted(tmp_path / "nosuch"), out)
+    nothing = extracted(video, LiveOptions(tmp_path / "nosuch"), out)
     assert nothing.exit_code == 1
     assert "nosuch" in nothing.stderr

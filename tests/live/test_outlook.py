@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pjepa.live.models import load_models
-from pjepa.live.outlook import ABOUT, NEXT, PROGRESS, Ridge, encoder_id
+from pjepa.live.outlook import ABOUT, NEXT, PROGRESS, Outlook, Ridge, encoder_id
 from pjepa.live.predict import predict_videos
 from pjepa.live.session import Options, Session
 from pjepa.live.view import LiveNumbers, LiveView, outlook_line
@@ -86,7 +86,7 @@ def test_a_run_shows_only_what_it_has(project, tmp_path):
     other = tmp_path / "questions"
     write_json(other / ABOUT, {"encoder": "of another run"})
     assert load_models(type(found)(**{**vars(found), "questions": other})).outlook.next is None
-    assert load_models(wanted(project, "linear-raw")).outlook is None
+    assert load_models(wanted(project, "linear-raw")).outlook == Outlook()
     heads = found.model / "pjepa" / HEADS
     heads.rename(tmp_path / HEADS)
     try:

@@ -19,7 +19,7 @@ from pjepa.live.formats import (
     labelstudio_text,
     vtt_text,
 )
-from pjepa.live.models import Wanted, load_models
+from pjepa.live.models import LiveOptions, load_models
 from pjepa.live.predict import model_version, predict_videos, video_tokens, write_scores
 from pjepa.live.predict import predicted as predict_video
 from pjepa.select.familiar import fit_familiar
@@ -135,7 +135,7 @@ def test_the_same_bytes_again(predicted, tmp_path):
 def test_probes_that_see_the_whole_take_predict_too(predicted):
     root, _ = predicted
     cell = root / "results/probe/ltcontext-pjepa"
-    models = load_models(Wanted(root / "models", cell, as_trained=True, segments="fixed"))
+    models = load_models(LiveOptions(root / "models", cell, as_trained=True, segments="fixed"))
     found = predict_video(models, root / "v/take 0.mp4")
     assert found.scores.shape == (21, len(CLASSES.names))
 
@@ -178,7 +178,7 @@ def test_the_model_version_tells_probes_and_weights_apart(predicted):
     (task,) = json.loads((out / "take 0.labelstudio.json").read_text())
     told = task["predictions"][0]["model_version"]
     assert told.startswith("linear-pjepa ")
-    other = load_models(Wanted(root / "models", root / "results/probe/linear-raw"))
+    other = load_models(LiveOptions(root / "models", root / "results/probe/linear-raw"))
     assert model_version(other) != told
 
 
@@ -218,7 +218,7 @@ def test_nothing_that_is_there_is_replaced(predicted, tmp_path):
     shutil.copytree(root / "v", tmp_path / "v")
     video = tmp_path / "v/take 0.mp4"
     before = {file: file.read_bytes() for file in (tmp_path / "v").iterdir()}
-    models = load_models(Wanted(root / "models", root / "results/probe/linear-raw"))
+    models = load_models(LiveOptions(root / "models", root / "results/probe/linear-raw"))
     for target in (tmp_path / "v", video):
         arguments = ["predict", video, "--out", target, "--model", root / "models"]
         arguments += ["--probe", root / "results/probe/linear-raw"]

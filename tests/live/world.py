@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from pjepa.core.tables import Classes, write_classes
-from pjepa.live.models import Wanted
+from pjepa.live.models import LiveOptions
 from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.patches.backbone import backbone_facts
@@ -75,7 +75,7 @@ def make_video(path: Path, seconds: float, seed: int = 0, fps: int = FPS, **opti
     return path
 
 
-def make_project(root: Path, **changes) -> Wanted:
+def make_project(root: Path, **changes) -> LiveOptions:
     """models/, results/probe/ and data/tokens/ of a small untrained run; returns how to use it."""
     patches = PatchesConfig(**{**PATCHES.model_dump(), **changes.pop("patches", {})})
     info = patch_info(patches, backbone_facts(patches))
@@ -95,7 +95,7 @@ def make_project(root: Path, **changes) -> Wanted:
     encoder.save_pretrained(root / "models/pjepa")
     make_probes(root, encoder.config.width, info.width)
     make_tokens(root / "data/tokens/stream.parquet", info.width)
-    return Wanted(
+    return LiveOptions(
         root / "models", root / "results/probe/linear-pjepa",
         training=root / "data/tokens/stream.parquet", takes=root / "data/takes/takes.parquet",
     )  # fmt: skip

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from pjepa.core.text import sheet_cell, text_of_cell
-from pjepa.live.formats import Labelled, PredictedStep
-from pjepa.live.predict import write_segments
+from pjepa.live.predict import write_table
 from pjepa.takes.annotations.text_files import Note
 from pjepa.takes.source import Source
 from pjepa.ui.console import InputError, print_table, say
@@ -92,8 +91,9 @@ def test_cells_that_spreadsheets_would_compute_come_back(tmp_path: Path) -> None
     assert [cell[0] for cell in cells] == ["'", "'", "'", "'", "'", "p", "'"]
     assert [text_of_cell(cell) for cell in cells] == labels
     write_video(tmp_path / "mine/-x.mp4", ("cut",), 1.0)
-    steps = [PredictedStep(0.0, 0.5, "=1+1", 0.9), PredictedStep(0.5, 1.0, "plain", 0.9)]
-    write_segments(tmp_path / "mine/labels.csv", [Labelled("-x.mp4", 8.0, steps)])
+    steps = [(0.0, 0.5, "=1+1", 0.9), (0.5, 1.0, "plain", 0.9)]
+    write_table(tmp_path, {"-x": {"video": "-x.mp4", "steps": steps}})
+    (tmp_path / "segments.csv").rename(tmp_path / "mine/labels.csv")
     assert "'-x.mp4,0.000,0.500,'=1+1,0.9000" in (tmp_path / "mine/labels.csv").read_text()
     found = source(tmp_path, "folder", folder={"path": "mine"})
     assert found.classes.names == ("=1+1", "plain")

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -39,9 +38,9 @@ from pjepa.probes.base.scoring import (
     probe_segments,
     score_probe,
 )
-from pjepa.storage.reading import read_object
+from pjepa.storage.reading import read_object, read_tensors
 from pjepa.storage.saver import Saver
-from pjepa.storage.writing import write_json
+from pjepa.storage.writing import write_json, write_tensors
 from pjepa.streams.stream import StreamReader
 from pjepa.ui.console import InputError, Meter, say
 from pjepa.ui.transfer import sent
@@ -114,11 +113,9 @@ class TrainedProbe:
 
     def save(self, folder: Path) -> None:
         """Write `model.safetensors` and `config.json`."""
-        folder.mkdir(parents=True, exist_ok=True)
         state = {f"module.{name}": value for name, value in self.module.state_dict().items()}
         tensors = {**state, "mean": self.mean, "std": self.std}
-        stored = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-        save_file(stored, folder / "model.safetensors")
+        write_tensors(folder / "model.safetensors", tensors)
         config = {"kind": self.kind, **asdict(self.task), "settings": self.settings}
         write_json(folder / "config.json", {**config, "fit": self.details})
 
@@ -289,7 +286,7 @@ class TrainedKind:
         config = read_object(folder / "config.json", "settings", "fit", *Task.__dataclass_fields__)
         task = Task(**{name: config[name] for name in Task.__dataclass_fields__})
         probe = self.new(self.config.model_validate(config["settings"]), task, 0)
-        tensors = load_file(folder / "model.safetensors")
+        tensors = read_tensors(folder / "model.safetensors")
         mean, std = tensors.pop("mean"), tensors.pop("std")
         state = {name.removeprefix("module."): value for name, value in tensors.items()}
         try:

@@ -15,7 +15,6 @@ import pandas as pd
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -38,8 +37,8 @@ from pjepa.probes.base.scoring import (
 )
 from pjepa.probes.linear.config import LinearConfig, PaperFitConfig
 from pjepa.probes.linear.logistic import LogisticModel, logistic_path
-from pjepa.storage.reading import read_object
-from pjepa.storage.writing import write_json
+from pjepa.storage.reading import read_object, read_tensors
+from pjepa.storage.writing import write_json, write_tensors
 from pjepa.streams.stream import StreamReader
 from pjepa.ui.console import InputError, say
 
@@ -80,10 +79,8 @@ class LinearProbe:
 
     def save(self, folder: Path) -> None:
         """Write `model.safetensors` and `config.json`."""
-        folder.mkdir(parents=True, exist_ok=True)
         names = ("weight", "bias", "mean", "std")
-        tensors = {name: getattr(self, name).cpu().contiguous() for name in names}
-        save_file(tensors, folder / "model.safetensors")
+        write_tensors(folder / "model.safetensors", {name: getattr(self, name) for name in names})
         classes, width = self.weight.shape
         shape = {"kind": "linear", "width": width, "classes": classes}
         write_json(folder / "config.json", {**self.details, **shape})
@@ -94,7 +91,7 @@ class LinearProbe:
         details = read_object(folder / "config.json", "classes", "width")
         if details.pop("kind", None) != "linear":
             raise InputError(f"{folder}: not a linear probe")
-        tensors = load_file(folder / "model.safetensors")
+        tensors = read_tensors(folder / "model.safetensors")
         expected = (details.pop("classes"), details.pop("width"))
         if tuple(tensors["weight"].shape) != expected:
             raise InputError(f"{folder}: weight is not the {expected} of its config.json")

@@ -174,11 +174,11 @@ def plan(
 
 def trained_config(model: Path) -> PatchesConfig:
     """Return the settings of videos with the models of a run."""
-    from pjepa.live.models import Wanted, live_windows
+    from pjepa.live.models import LiveOptions, live_windows
     from pjepa.pooler.stored import load_pooler
 
     trained = load_pooler(model / "pooler", "cpu").facts
-    return live_windows(trained.patches, trained.window, Wanted(model, as_trained=True))[0]
+    return live_windows(trained.patches, trained.window, LiveOptions(model, as_trained=True))[0]
 
 
 PlannedTakes = list[tuple[Any, float, Any]]  # what has the path of a video, seconds, segments
@@ -342,7 +342,7 @@ def of_run(context: typer.Context, output: Callable[..., Output]) -> Prepared:
     import torch
 
     from pjepa.live.models import (
-        Wanted,
+        LiveOptions,
         check_weights,
         features_info,
         load_feature_models,
@@ -354,7 +354,7 @@ def of_run(context: typer.Context, output: Callable[..., Output]) -> Prepared:
 
     chosen, model = context.params, context.params["model"]
     torch.set_num_threads(chosen["threads"])
-    options = Wanted(
+    options = LiveOptions(
         model, as_trained=True, segments=chosen["segments"], tokens=chosen["segment_tokens"],
         training=chosen["training"], takes=paths.TAKES_TABLE, device=chosen["device"],
     )  # fmt: skip
@@ -367,11 +367,11 @@ def of_run(context: typer.Context, output: Callable[..., Output]) -> Prepared:
     check_weights(facts, stack.pooler.facts.patches)
     for note in stack.notes:
         say(f"note: {note}")
-    models = model_facts(stack, model)
+    models = model_facts(stack)
     spread = None if stack.rule.found is None else stack.rule.found.std.tolist()
     made_by = f"{chosen['representation']} {fingerprint(models, spread)}"
     pooling = partial(patch_features, stack)
-    return config, facts, output(pooling, made_by, features_info(stack, model), models)
+    return config, facts, output(pooling, made_by, features_info(stack), models)
 
 
 def shard_of(text: str) -> tuple[int, int]:

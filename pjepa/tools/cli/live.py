@@ -120,13 +120,13 @@ def stream(
         if state is not None:
             check_target(state / "state.json", "state", *given)
         pipe = _opened(source)  # before the imports, for which a camera does not wait
-        from pjepa.live.models import Wanted, load_models
+        from pjepa.live.models import LiveOptions, load_models
         from pjepa.live.session import Options, Session
         from pjepa.storage.writing import write_json
 
         _set_threads(threads)
         models = load_models(
-            Wanted(
+            LiveOptions(
                 model, probe or usual_cell(), window, as_trained, segments,
                 segment_tokens, training, paths.TAKES_TABLE, device, reader,
             )
@@ -182,13 +182,13 @@ def predict(
         if not is_ours(out):
             check_new_folder(out)
         say(LOADING)
-        from pjepa.live.models import Wanted, load_models
+        from pjepa.live.models import LiveOptions, load_models
         from pjepa.live.predict import predict_videos
         from pjepa.live.steps import Cleaning
 
         _set_threads(threads)
         models = load_models(
-            Wanted(
+            LiveOptions(
                 model, probe or usual_cell(), None, True, segments, segment_tokens, training,
                 paths.TAKES_TABLE, device, reader,
             )
