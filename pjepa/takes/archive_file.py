@@ -7,6 +7,7 @@ closed after every read, or the pages of a 40 GB archive would pile up.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -33,7 +34,6 @@ class Packed:
     times: np.ndarray  # [N] float64 seconds
     width: int
     fps: float
-    extra: dict[str, Any]  # the other lists and small tensors, by key
 
     def span(self, number: int) -> tuple[int, int]:
         """Return the first row of a video and the row after its last."""
@@ -68,12 +68,7 @@ def _read(path: Path, stamp: tuple[int, int]) -> Packed:
     times = tensor(path, content, "times", 1).numpy().astype(np.float64)
     offsets = tensor(path, content, "offsets", 1).numpy().astype(np.int64)
     _check(path, names, tokens.shape[0], times, offsets)
-    extra = {
-        key: value.clone() if hasattr(value, "clone") else value
-        for key, value in content.items()
-        if key not in ("tokens", "times", "nominal_times", "offsets", "paths")
-    }
-    return Packed(path, names, offsets, times, tokens.shape[1], _rate(content, times), extra)
+    return Packed(path, names, offsets, times, tokens.shape[1], _rate(content, times))
 
 
 def read_packed(path: Path) -> Packed:
@@ -109,11 +104,9 @@ def string_list(
 def _names(path: Path, content: dict[str, Any]) -> tuple[str, ...]:
     key = "video_ids" if "video_ids" in content else "paths"
     names = string_list(path, content, key)
-    twice = (
-        [name for name in names if names.count(name) > 1] if len(set(names)) < len(names) else []
-    )
-    if twice:
-        raise InputError(f"{path}: {key}: {twice[0]!r} appears twice")
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InputError(f"{path}: {key}: {name!r} appears twice")
     return tuple(names)
 
 
@@ -124,21 +117,16 @@ def _check(
     if len(offsets) != len(names) + 1:
         raise InputError(f"{path}: offsets: expected {len(names) + 1}, found {len(offsets)}")
     if offsets[0] != 0 or offsets[-1] != rows or (np.diff(offsets) < 0).any():
-        raise InputError(
-            f"{path}: offsets: expected 0 rising to {rows} tokens, found {offsets[0]} to "
-            f"{offsets[-1]}"
-        )
+        span = f"{offsets[0]} to {offsets[-1]}"
+        raise InputError(f"{path}: offsets: expected 0 rising to {rows} tokens, found {span}")
     if len(times) != rows:
         raise InputError(f"{path}: times: expected {rows} as tokens, found {len(times)}")
-    falls = np.diff(times) <= 0
-    falls[offsets[1:-1][(offsets[1:-1] > 0) & (offsets[1:-1] < rows)] - 1] = False
-    if falls.any() or not np.isfinite(times).all():
-        bad = int(np.flatnonzero(falls)[0]) if falls.any() else int(np.argmin(np.isfinite(times)))
+    rising = np.diff(times, prepend=-np.inf) > 0
+    rising[offsets[:-1][offsets[:-1] < rows]] = True  # a video begins anew
+    for bad in np.flatnonzero(~(rising & np.isfinite(times)))[:1].tolist():
         video = int(np.searchsorted(offsets, bad, side="right")) - 1
-        raise InputError(
-            f"{path}: times: {names[video]!r}, row {bad - int(offsets[video])}: expected rising "
-            "seconds"
-        )
+        row = bad - int(offsets[video])
+        raise InputError(f"{path}: times: {names[video]!r}, row {row}: expected rising seconds")
 
 
 def _rate(content: dict[str, Any], times: np.ndarray) -> float:

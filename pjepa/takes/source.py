@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from pjepa.core.tables import (
     BOUNDARIES,
@@ -28,51 +28,20 @@ from pjepa.core.tables import (
     write_videos,
 )
 from pjepa.storage.roots import inside
-from pjepa.takes.annotations.text_files import SHOWN, CsvRow, Note, closest, csv_table, gathered
+from pjepa.takes.annotations.text_files import (
+    SHOWN,
+    CsvRow,
+    Note,
+    closest,
+    counted,
+    csv_table,
+    gathered,
+)
 from pjepa.takes.config import DataConfig, MstcnConfig
 from pjepa.ui.console import InputError, say
 
-# Held-out train groups: drawn once, for every choice that must not see val or test.
-
-
-def draw_holdout(takes: pd.DataFrame, segments: pd.DataFrame, share: float, seed: int) -> set[str]:
-    """Return about `share` of the train groups such that the rest still covers every class."""
-    return drawn_groups(takes, segments, share, [seed, 0x401D])
-
-
-def drawn_groups(
-    takes: pd.DataFrame, segments: pd.DataFrame, share: float, seed: Sequence[int]
-) -> set[str]:
-    """Return about `share` of the train groups (recordings or participants, never single takes)."""
-    train = takes[takes["split"] == "train"]
-    group_of = dict(zip(train["take_id"], train["group"], strict=True))
-    labelled = segments[segments["take_id"].isin(group_of)]
-    classes: dict[str, set[int]] = {group: set() for group in train["group"]}
-    for take_id, label in zip(labelled["take_id"], labelled["label"], strict=True):
-        classes[group_of[take_id]].add(int(label))
-    groups = sorted(classes)
-    wanted = max(1, round(share * len(groups))) if len(groups) > 1 else 0
-    return _covering_draw(groups, classes, wanted, np.random.default_rng(list(seed)))
-
-
-def _covering_draw(
-    groups: list[str], classes: dict[str, set[int]], wanted: int, rng: np.random.Generator
-) -> set[str]:
-    """Return groups in random order, chosen while another group still covers each class."""
-    count: dict[int, int] = {}
-    for shown in classes.values():
-        for label in shown:
-            count[label] = count.get(label, 0) + 1
-    held: set[str] = set()
-    for place in rng.permutation(len(groups)):
-        shown = classes[groups[place]]
-        if len(held) < wanted and all(count[label] > 1 for label in shown):
-            held.add(groups[place])
-            for label in shown:
-                count[label] -= 1
-    return held
-
-
+TakeRows = list[dict[str, Any]]
+HOLDOUT = 0x401D  # what a random stream is for
 LATE_S = 1.0  # a segment may end this long after its video
 
 
@@ -86,23 +55,12 @@ class Annotation:
     label: int
 
 
-@dataclass
-class FoundTakes:
-    """What is collected while reading takes one by one."""
-
-    videos: list[VideoRow] = field(default_factory=list)
-    takes: list[dict[str, Any]] = field(default_factory=list)
-    segments: list[Annotation] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    cut: list[str] = field(default_factory=list)
-
-
 @dataclass(frozen=True)
 class Source:
     """Takes, their videos or features, and what is annotated in them."""
 
     videos: list[VideoRow]
-    takes: list[dict[str, Any]]
+    takes: TakeRows
     segments: list[Annotation]
     classes: Classes
     features: FeatureInfo | None = None  # of data sets that ship features
@@ -134,19 +92,42 @@ def take_row(
     }  # fmt: skip
 
 
+@dataclass
+class FoundTakes:
+    """What is collected while reading takes one by one."""
+
+    videos: list[VideoRow] = field(default_factory=list)
+    takes: TakeRows = field(default_factory=list)
+    segments: list[Annotation] = field(default_factory=list)
+    missing: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # by reason
+    seen: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # worth a note
+
+    def drop_empty(self) -> None:
+        """Leave out the segments of no length."""
+        what = "segments of no length left out"
+        self.seen[what] += [s.take_id for s in self.segments if s.start_s >= s.end_s]
+        self.segments = [s for s in self.segments if s.start_s < s.end_s]
+
+    def source(
+        self,
+        classes: Classes,
+        config: DataConfig,
+        features: FeatureInfo | None = None,
+        notes: Sequence[Note] = (),
+    ) -> Source:
+        """Return what was collected; raise an error for missing takes unless they may be."""
+        skipped: dict[str, list[str]] = {}
+        for why, names in self.missing.items():
+            skipped |= left_out(why, names, config.missing)
+        seen = [note for what, names in self.seen.items() for note in counted(names, what)]
+        notes = [*seen, *notes]
+        return Source(self.videos, self.takes, self.segments, classes, features, skipped, notes)
+
+
 def late_notes(segments: list[Annotation], ends: Mapping[str, float]) -> list[Note]:
     """Return notes on segments that end after their video; `ends` are the ends by take."""
     late = [s.take_id for s in segments if s.end_s > ends[s.take_id] + LATE_S]
-    told = f"{len(late)} segments end after their video (wrong file?)"
-    return [Note(told, tuple(dict.fromkeys(late)))] if late else []
-
-
-def lasting(segments: list[Annotation]) -> tuple[list[Annotation], list[Note]]:
-    """Return the segments with a duration, and notes on those without."""
-    kept = [segment for segment in segments if segment.start_s < segment.end_s]
-    lost = [segment.take_id for segment in segments if segment.start_s >= segment.end_s]
-    told = f"{len(lost)} segments of no length left out"
-    return kept, [Note(told, tuple(dict.fromkeys(lost)))] if lost else []
+    return counted(late, "segments end after their video (wrong file?)")
 
 
 def left_out(why: str, names: list[str], missing: Literal["fail", "skip"]) -> dict[str, list[str]]:
@@ -164,12 +145,12 @@ def checked_source(source: Source) -> Source:
     """Return the source itself; raise an error if no stage could use it."""
     ids = [row.take_id for row in source.videos]
     if not ids:
-        lost = [Note(f"{len(n)} with {why}", tuple(n)) for why, n in source.skipped.items()]
-        told = "; ".join(note.line(SHOWN) for note in lost) or "the source lists none"
+        lost = [n for why, names in source.skipped.items() for n in counted(names, f"with {why}")]
+        reasons = "; ".join(note.line(SHOWN) for note in lost) or "the source lists none"
         raise InputError(
-            f"no take is left: {told}; fetch them, or check the data root and the paths"
+            f"no take is left: {reasons}; fetch them, or check the data root and the paths"
         )
-    twice = {take for take in ids if ids.count(take) > 1} if len(set(ids)) < len(ids) else set()
+    twice = [take for take, count in Counter(ids).items() if count > 1]
     if twice:
         raise InputError(f"duplicate take id {min(twice)!r} in the source; names must differ")
     if ids != [take["take_id"] for take in source.takes]:
@@ -201,17 +182,39 @@ def write_source(source: Source, folder: Path, holdout: float, seed: int) -> Non
     write_table(folder / TAKES_FILE, rows, TAKES)
     write_table(folder / SEGMENTS_FILE, segments, SEGMENTS)
     write_classes(folder / CLASSES_FILE, source.classes)
-    for why, names in source.skipped.items():
-        say(f"takes: {Note(f'{len(names)} left out with {why}', tuple(names)).line(SHOWN)}")
-    for note in gathered(source.notes):
+    skipped = [n for why, names in source.skipped.items()
+               for n in counted(names, f"left out with {why}")]  # fmt: skip
+    for note in [*skipped, *gathered(source.notes)]:
         say(f"takes: {note.line(SHOWN)}")
 
 
 def held_groups(source: Source, share: float, seed: int) -> set[str]:
-    """Return the train groups that are held out."""
-    labels = [(segment.take_id, segment.label) for segment in source.segments]
-    segments = pd.DataFrame(labels, columns=["take_id", "label"])
-    return draw_holdout(pd.DataFrame(source.takes), segments, share, seed)
+    """Return the train groups held out from every choice that must not see val or test."""
+    return drawn_groups(source.takes, source.segments, share, [seed, HOLDOUT])
+
+
+def drawn_groups(
+    takes: TakeRows, segments: Sequence[Annotation], share: float, seed: Sequence[int]
+) -> set[str]:
+    """Return about `share` of the train groups, whole ones, drawn at random.
+
+    The rest still covers every class.
+    """
+    group_of = {take["take_id"]: take["group"] for take in takes if take["split"] == "train"}
+    classes: dict[str, set[int]] = {group: set() for group in group_of.values()}
+    for segment in segments:
+        if segment.take_id in group_of:
+            classes[group_of[segment.take_id]].add(segment.label)
+    groups = sorted(classes)
+    most = max(1, round(share * len(groups))) if len(groups) > 1 else 0
+    count = Counter(label for labels in classes.values() for label in labels)
+    drawn: set[str] = set()
+    for place in np.random.default_rng(list(seed)).permutation(len(groups)):
+        labels = classes[groups[place]]
+        if len(drawn) < most and all(count[label] > 1 for label in labels):
+            drawn.add(groups[place])
+            count.subtract(labels)
+    return drawn
 
 
 def _numbered(segments: list[Annotation]) -> list[dict[str, Any]]:
@@ -219,23 +222,14 @@ def _numbered(segments: list[Annotation]) -> list[dict[str, Any]]:
 
     Overlaps are kept: `tokens.overlap` decides on them.
     """
-    rows: list[dict[str, Any]] = []
     by_take: dict[str, list[Annotation]] = {}
     for segment in segments:
         by_take.setdefault(segment.take_id, []).append(segment)
-    for take_id, part in by_take.items():
-        part.sort(key=lambda segment: (segment.start_s, segment.end_s))
-        for number, segment in enumerate(part):
-            rows.append(
-                {
-                    "take_id": take_id,
-                    "segment": number,
-                    "start_s": segment.start_s,
-                    "end_s": segment.end_s,
-                    "label": segment.label,
-                }
-            )
-    return rows
+    return [
+        {"segment": number, **asdict(segment)}
+        for mine in by_take.values()
+        for number, segment in enumerate(sorted(mine, key=lambda s: (s.start_s, s.end_s)))
+    ]
 
 
 # Folders of sources below the data root.
@@ -261,7 +255,6 @@ def set_folder(own: MstcnConfig, root: Path) -> str:
 # Groups given by the user: a CSV of what takes have in common (the same surgeon, say).
 
 FIELDS = ("group", "participant", "recording")
-TakeRows = list[dict[str, Any]]
 
 
 def regrouped(takes: TakeRows, path: Path) -> tuple[TakeRows, list[Note]]:
@@ -271,12 +264,18 @@ def regrouped(takes: TakeRows, path: Path) -> tuple[TakeRows, list[Note]]:
     for name, row in rows.items():
         if name not in names:
             raise InputError(f"{row.where}: no take or recording {name!r}{closest(name, names)}")
-    found = [_regrouped(take, rows) for take in takes]
-    left = [take["take_id"] for take in takes if not _row_of(take, rows)]
-    notes = [Note(f"{path.name}: {len(takes) - len(left)} takes in {_groups(found)} groups")]
+    found, left = [], []
+    for take in takes:
+        own = rows.get(take["take_id"]) or rows.get(take["recording"])
+        given = {name: own.cells[name] for name in FIELDS if own and own.cells.get(name)}
+        group = next(iter(given.values()), take["group"])
+        found.append({**take, "group": group, **given})
+        left += [] if own else [take["take_id"]]
+    groups = len({take["group"] for take in found})
+    notes = [Note(f"{path.name}: {len(takes) - len(left)} takes in {groups} groups")]
     if left:
-        told = f"{path.name}: has no row for {len(left)} takes, which keep their groups"
-        notes.append(Note(told, tuple(left)))
+        text = f"{path.name}: has no row for {len(left)} takes, which keep their groups"
+        notes.append(Note(text, tuple(left)))
     return found, notes
 
 
@@ -303,20 +302,3 @@ def _rows(path: Path) -> dict[str, CsvRow]:
             raise InputError(f"{row.where}: {name!r} appears twice (also {rows[name].where})")
         rows[name] = row
     return rows
-
-
-def _row_of(take: dict[str, Any], rows: dict[str, CsvRow]) -> CsvRow | None:
-    """Return the row of the take itself, else of its recording."""
-    return rows.get(take["take_id"]) or rows.get(take["recording"])
-
-
-def _regrouped(take: dict[str, Any], rows: dict[str, CsvRow]) -> dict[str, Any]:
-    row = _row_of(take, rows)
-    if row is None:
-        return take
-    given = {field: row.cells[field] for field in FIELDS if row.cells.get(field)}
-    return {**take, "group": next(given[field] for field in FIELDS if field in given), **given}
-
-
-def _groups(takes: TakeRows) -> int:
-    return len({take["group"] for take in takes})

@@ -3,7 +3,7 @@ import pytest
 
 from examples.ikea_asm import FLOOR, FOLDS, convert, person_folds
 from pjepa.takes.config import DataConfig
-from pjepa.takes.sources.mstcn import mstcn_source
+from pjepa.takes.sources.registry import open_source
 from tests.examples.ikea import CLASSES, PEOPLE, RUNS, write_checkout
 
 
@@ -19,7 +19,7 @@ def test_the_source_reads_what_is_written(folder):
     own = {"dataset": "ikea_asm", "fps": 24, "lookahead_s": 40, "background": "NA",
            "train_labels": True}  # fmt: skip
     config = DataConfig.model_validate({"source": "mstcn", "mstcn": own})
-    source = mstcn_source(config.mstcn, config, folder.parent)
+    source = open_source(config, folder.parent)
     assert source.classes.names == CLASSES
     assert source.classes.background == 0
     assert len(source.segments) == RUNS * len(PEOPLE) * 2

@@ -14,7 +14,7 @@ from pjepa.streams.stream import StreamReader, read_labels
 from pjepa.takes.archive_file import read_packed
 from pjepa.takes.config import ArchiveConfig, DataConfig
 from pjepa.takes.shipped import read_shipped
-from pjepa.takes.sources.archive import archive_source
+from pjepa.takes.sources.registry import open_source
 from pjepa.tools import paths
 from pjepa.ui.console import InputError
 from tests.pipeline.in_process import project, run_stages
@@ -42,7 +42,7 @@ def root(tmp_path, monkeypatch):
 
 
 def source(root, **own):
-    return archive_source(ArchiveConfig(**own), DataConfig(source="archive"), root)
+    return open_source(DataConfig(source="archive", archive=ArchiveConfig(**own)), root)
 
 
 def batches(case):
@@ -183,8 +183,8 @@ def test_rows_without_features_are_refused_or_listed(root):
     path.write_text(path.read_text() + "x,gone,gone.mp4,T,train,1,l1,0.0,1.0,0\n")
     with pytest.raises(InputError, match=r"1 takes .*no features in the archive.*gone\.pt"):
         source(root, **EGO)
-    config = DataConfig(source="archive", missing="skip")
-    found = archive_source(ArchiveConfig(**EGO), config, root)
+    config = DataConfig(source="archive", missing="skip", archive=ArchiveConfig(**EGO))
+    found = open_source(config, root)
     assert found.skipped == {"no features in the archive": ["gone.pt"]}
     assert len(found.takes) == 3
 
@@ -216,7 +216,7 @@ def test_a_bad_segment_list_names_its_line(root, old, new, message):
         ({"tokens": torch.zeros(70)}, r"tokens: expected a 2-D tensor, found \[70\]"),
         ({"tokens": torch.zeros(70, 6).long()}, "tokens: expected torch.float32"),
         ({"times": None}, "times: expected a 1-D tensor, found NoneType"),
-        ({"times": torch.zeros(70)}, "times: 'vidA.pt', row 0: expected rising"),
+        ({"times": torch.zeros(70)}, "times: 'vidA.pt', row 1: expected rising"),
         ({"times": torch.arange(69.0)}, "times: expected 70"),
         ({"offsets": torch.tensor([0, 70])}, "offsets: expected 4, found 2"),
         ({"offsets": torch.tensor([0, 30, 48, 99])}, "offsets: expected 0 rising to 70"),

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from pjepa.core.tables import Classes
 from pjepa.takes.config import DataConfig, DemoConfig
 from pjepa.takes.demo.source import demo_scripts, demo_splits, film
 from pjepa.takes.demo.world import (
@@ -16,7 +17,7 @@ from pjepa.takes.demo.world import (
     ceilings,
     ordered_guesses,
 )
-from pjepa.takes.source import draw_holdout
+from pjepa.takes.source import Annotation, Source, held_groups, take_row
 from pjepa.video.reader import open_video
 
 CONFIG = DataConfig(demo=DemoConfig(takes=60))
@@ -133,18 +134,13 @@ def test_looks_never_depend_on_the_meaning_of_a_step():
 
 
 def test_holdout_takes_whole_groups_and_leaves_every_class():
-    takes = pd.DataFrame(
-        {
-            "take_id": [f"t{i}" for i in range(20)],
-            "split": ["train"] * 16 + ["test"] * 4,
-            "group": [f"g{i // 2}" for i in range(20)],
-        }
-    )
-    segments = pd.DataFrame(
-        {"take_id": takes["take_id"], "label": [0, 1] * 7 + [2, 3] + [0, 1] * 2}
-    )
-    held = draw_holdout(takes, segments, 0.25, 0)
+    splits = ["train"] * 16 + ["test"] * 4
+    takes = [take_row(f"t{i}", "demo", s, group=f"g{i // 2}") for i, s in enumerate(splits)]
+    labels = [0, 1] * 7 + [2, 3] + [0, 1] * 2
+    segments = [Annotation(f"t{i}", 0.0, 1.0, label) for i, label in enumerate(labels)]
+    source = Source([], takes, segments, Classes(("a", "b", "c", "d"), None))
+    held = held_groups(source, 0.25, 0)
     assert len(held) == 2
     assert "g7" not in held  # the only group that shows classes 2 and 3
-    assert held <= set(takes.loc[takes["split"] == "train", "group"])
-    assert held == draw_holdout(takes, segments, 0.25, 0)
+    assert held <= {take["group"] for take in takes if take["split"] == "train"}
+    assert held == held_groups(source, 0.25, 0)

@@ -179,7 +179,7 @@ FAULTS = {
     break_label: r"keystep_segment_train.json, segments\[0\]: label_id 2, but step 12 has label 1",
     break_unknown: r"segments\[0\]: label_id 9, step 999: not in label_mapping.csv",
     break_time: r"segments\[1\]: expected the key 'end_time'",
-    break_order: r"segments\[1\]: from 0.5 to 0.1 s",
+    break_order: r"segments\[1\]: a segment from 0.5 to 0.1 s",
     break_split: r"keystep_segment_val.json: take uni_cooking_01_2 is in train and in val",
     break_path: r"etc/.*aria01.mp4.*expected a path inside",
 }

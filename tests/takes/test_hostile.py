@@ -58,7 +58,10 @@ def turn(base: Path) -> None:
 
 
 BUNDLE: dict[str, tuple[Change, str]] = {
-    "no class": (write("mapping.txt", ""), r"mapping.txt: no class; expected"),
+    "no class": (
+        write("mapping.txt", ""),
+        r"mapping.txt: ids of lines .* must run from 0 without a gap, found none",
+    ),
     "no array": (write("features/S1_Cheese_C1.npy", b""), r"S1_Cheese_C1.npy: not a .npy array"),
     "no row": (
         lambda base: np.save(base / "features/S1_Cheese_C1.npy", np.zeros((8, 0), np.float32)),

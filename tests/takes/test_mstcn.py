@@ -136,7 +136,7 @@ def edit(path: Path, text: str) -> None:
 
 FAULTS = {
     "mapping.txt": [
-        ("0 take\n1 open\n3 pour", r"mapping.txt: ids 0 to 3 for 3 classes"),
+        ("0 take\n1 open\n3 pour", r"must run from 0 without a gap, found 0 to 3 for 3"),
         ("0 take\n1", r"mapping.txt, line 2: expected `<id> <name>`, found '1'"),
         ("0 take\n1 take", r"mapping.txt, line 2: .* twice"),
     ],
@@ -147,7 +147,7 @@ FAULTS = {
     "splits/train.split1.bundle": [
         ("S1_Cheese_C1.txt\n../../etc/passwd.txt", r"passwd.*expected a path inside"),
         ("S1_Cheese_C1.txt\nS4_Coffee_C1.txt", r"'S4_Coffee_C1' is in train and in test"),
-        ("S1_Cheese_C1.txt\nS1_Cheese_C1.txt", r"split1.bundle, line 1: .* twice"),
+        ("S1_Cheese_C1.txt\nS1_Cheese_C1.txt", r"split1.bundle, line 2: .* twice"),
         (
             "S1_Cheese_C1.txt\nS9_Tea_C1.txt",
             r"1 takes with no features \(S9_Tea_C1\).*missing=skip",

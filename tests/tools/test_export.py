@@ -16,8 +16,7 @@ from pjepa.streams.provenance import StreamInfo
 from pjepa.streams.stream import StreamReader, StreamWriter, Take, write_labels
 from pjepa.takes.config import DataConfig, EgoProceLConfig, MstcnConfig
 from pjepa.takes.shipped import read_shipped
-from pjepa.takes.sources.egoprocel import egoprocel_source
-from pjepa.takes.sources.mstcn import mstcn_source
+from pjepa.takes.sources.registry import open_source
 from pjepa.tools import paths
 from pjepa.tools.cli import app
 from pjepa.tools.export import class_names, exported_takes, file_stem, write_export
@@ -239,12 +238,11 @@ def test_an_export_read_back_as_a_source_is_the_same(tmp_path, monkeypatch, layo
     assert run(tmp_path, monkeypatch, "--layout", layout, "--out", "root/kitchen").exit_code == 0
     if layout == "mstcn":
         own = MstcnConfig(dataset="kitchen", fps=4.0, time_first=False, lookahead_s=0.0)
-        found = mstcn_source(own, DataConfig(source="mstcn"), tmp_path / "root")
+        config = DataConfig(source="mstcn", mstcn=own)
     else:
-        config = DataConfig(source="egoprocel")
-        found = egoprocel_source(
-            EgoProceLConfig(path="kitchen", fps=4.0), config, tmp_path / "root"
-        )
+        own = EgoProceLConfig(path="kitchen", fps=4.0)
+        config = DataConfig(source="egoprocel", egoprocel=own)
+    found = open_source(config, tmp_path / "root")
     monkeypatch.setenv("PJEPA_DATA_ROOT", str(tmp_path / "root"))
     names = {file_stem(name): name for name in takes}
     splits = {names[row["take_id"]]: row["split"] for row in found.takes}

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
-from pjepa.takes.annotations.rows import Annotations, Marked
+from pjepa.takes.annotations.rows import AnnotationRow, Annotations
 from pjepa.takes.annotations.text_files import Note, xml_root
 from pjepa.ui.console import InputError
 from pjepa.video.files import VIDEO_SUFFIXES
@@ -168,7 +168,7 @@ def read_elan(path: Path, tier: str | None, found: Annotations) -> None:
     video, origin_s = _media(document, path, found)
     tiers = Tiers(document, path)
     name = _chosen(tiers, tier, found)
-    rows: list[Marked] = []
+    rows: list[AnnotationRow] = []
     lost = 0
     words = Vocabulary(document, tiers.elements[name]) if name else None
     for part in tiers.parts(name) if name else ():
@@ -177,8 +177,8 @@ def read_elan(path: Path, tier: str | None, found: Annotations) -> None:
             lost += 1
             continue
         start, end = (value / 1000 + origin_s for value in part.span)
-        rows.append(Marked(f"{path}, {part.ident}", video, start, end, label))
-    found.rows += rows or [Marked(str(path), video)]
+        rows.append(AnnotationRow(f"{path}, {part.ident}", video, start, end, label))
+    found.rows += rows or [AnnotationRow(str(path), video)]
     if lost:
         about = (f"{path.name} ({lost})",)
         found.notes.append(Note("annotations without a time or a value not used", about))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from pjepa.takes.annotations.rows import Annotations, Marked
+from pjepa.takes.annotations.rows import AnnotationRow, Annotations
 from pjepa.takes.annotations.text_files import Note, xml_root
 from pjepa.ui.console import InputError
 from pjepa.video.files import VIDEO_SUFFIXES
@@ -37,7 +37,7 @@ def read_label_studio(
 
     `rate` is what timelines count at; None: as the labelling configuration beside the file says.
     """
-    rates = Rates(path, rate)
+    rates = TimelineRate(path, rate)
     other = repeated = guessed = 0
     for number, task in enumerate(values):
         where = f"{path}, task {task.get('id', number)}"
@@ -47,7 +47,7 @@ def read_label_studio(
         guessed += not results and bool(task.get("predictions"))
         spans = [list(_spans(value, task, video, where, rates)) for value in results]
         other += sum(not part for part in spans)
-        found.rows += [row for part in spans for row in part] or [Marked(where, video)]
+        found.rows += [row for part in spans for row in part] or [AnnotationRow(where, video)]
     counts = {
         "regions that are no labelled spans of time: not used": other,
         "tasks annotated more than once: the last counts": repeated,
@@ -59,7 +59,7 @@ def read_label_studio(
         found.notes.append(Note(told, (path.name,)))
 
 
-class Rates:
+class TimelineRate:
     """Frames per second of the timelines of one export, and how they are known."""
 
     def __init__(self, path: Path, given: float | None) -> None:
@@ -146,18 +146,18 @@ def _regions(value: Any) -> list[dict[str, Any]]:
 
 
 def _spans(
-    value: dict[str, Any], task: dict[str, Any], video: str, where: str, rates: Rates
-) -> Iterator[Marked]:
+    value: dict[str, Any], task: dict[str, Any], video: str, where: str, rates: TimelineRate
+) -> Iterator[AnnotationRow]:
     """Yield the spans of one region: frames count from 1 and the last belongs to the span."""
     try:
         for label in _names(value, "timelinelabels", where):
             for span in value.get("ranges") or []:
                 first, last = float(span["start"]) - 1, float(span["end"])
                 rate = rates.of(task, where)
-                yield Marked(where, video, first / rate, last / rate, label)
+                yield AnnotationRow(where, video, first / rate, last / rate, label)
         if "start" in value and "end" in value:
             for label in _names(value, "labels", where):
-                yield Marked(where, video, float(value["start"]), float(value["end"]), label)
+                yield AnnotationRow(where, video, float(value["start"]), float(value["end"]), label)
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{where}: expected a range with start and end, found {value!r}") from None
 

@@ -6,33 +6,36 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby, zip_longest
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pjepa.core.text import text_of_cell
-from pjepa.takes.annotations.text_files import Note, csv_table, file_text, json_value
+from pjepa.takes.annotations.text_files import (
+    Note,
+    as_number,
+    csv_table,
+    file_lines,
+    file_text,
+    json_value,
+)
 from pjepa.ui.console import InputError
 
 SPAN = ("video", "start", "end", "label")
-FRAMES = (
-    "video",
-    "start_frame",
-    "end_frame",
-    "label",
-)  # instead, and `fps` if it is not the video's
+# Instead, and `fps` if it is not the video's.
+FRAMES = ("video", "start_frame", "end_frame", "label")
 FIELDS = ("split", "group", "recording", "participant", "view", "task")
 NAMES = {  # other names people give the columns
     "start_s": "start", "start_sec": "start", "start_time": "start", "begin": "start",
     "end_s": "end", "end_sec": "end", "end_time": "end", "stop": "end",
     "action": "label", "class": "label", "step": "label", "file": "video", "video_id": "video",
 }  # fmt: skip
-DECIMAL_COMMA = re.compile(r"^(\d+),(\d+)$")  # from spreadsheets in many locales
+DECIMAL_COMMA = re.compile(r"\d+,\d+")  # from spreadsheets in many locales
 CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d+(?:[.,]\d+)?)")
 
 
 @dataclass(frozen=True)
-class Marked:
+class AnnotationRow:
     """One annotation as a file states it; without a label the row only names its video.
 
     `frames`: start and end are frame numbers from 0 (end exclusive), not seconds;
@@ -55,7 +58,7 @@ class Marked:
 class Annotations:
     """Rows in the order of the files, labels that files list, and notes on unused parts."""
 
-    rows: list[Marked] = field(default_factory=list)
+    rows: list[AnnotationRow] = field(default_factory=list)
     vocabulary: dict[str, None] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
 
@@ -65,7 +68,7 @@ def read_csv(path: Path, found: Annotations) -> None:
     first = file_text(path).split("\n", 1)[0].lower()
     needed = FRAMES if "start_frame" in first.replace(" ", "_") else SPAN
     table = csv_table(path, needed, separators=",;\t", renamed=_column, optional=FIELDS)
-    found.rows += [_marked(row.where, row.cells) for row in table.rows]
+    found.rows += [_checked(row.where, row.cells) for row in table.rows]
     _note_unused(path, table.columns, found)
 
 
@@ -93,16 +96,16 @@ def json_list(path: Path) -> list[Any]:
 def read_json_rows(path: Path, values: list[dict[str, Any]], found: Annotations) -> None:
     """Add the objects of a list, which have the keys that a CSV has as columns."""
     keys: dict[str, None] = {}
-    for number, value in enumerate(values):
+    for index, value in enumerate(values):
         row = {_column(str(k)): "" if v is None else str(v).strip() for k, v in value.items()}
         if len(row) < len(value):
-            raise InputError(f"{path}, [{number}]: two keys for the same field: {', '.join(value)}")
-        found.rows.append(_marked(f"{path}, [{number}]", row))
+            raise InputError(f"{path}, [{index}]: two keys for the same field: {', '.join(value)}")
+        found.rows.append(_checked(f"{path}, [{index}]", row))
         keys |= dict.fromkeys(row)
     _note_unused(path, keys, found)
 
 
-def _marked(where: str, row: Mapping[str, str]) -> Marked:
+def _checked(where: str, row: Mapping[str, str]) -> AnnotationRow:
     """Return a checked row; it has all of start, end and label, or none."""
     row = {name: text_of_cell(cell) for name, cell in row.items()}
     frames = "start_frame" in row
@@ -111,28 +114,18 @@ def _marked(where: str, row: Mapping[str, str]) -> Marked:
         raise InputError(f"{where}: no video named")
     fields = {name: row[name] for name in FIELDS if row.get(name)}
     if not any(values):
-        return Marked(where, row["video"], fields=fields)
+        return AnnotationRow(where, row["video"], fields=fields)
     if not all(values):
         raise InputError(f"{where}: expected start, end and label, found {values}")
-    if frames:
-        return _framed(where, row["video"], values, row.get("fps", ""), fields)
-    start, end = seconds(values[0], where), seconds(values[1], where)
-    return Marked(where, row["video"], start, end, values[2], fields)
-
-
-def _framed(
-    where: str, video: str, values: list[str], fps: str, fields: Mapping[str, str]
-) -> Marked:
-    """Return a row given in frames: seconds if it has a rate, else frames at the video's rate."""
-    try:
-        start, end, rate = float(values[0]), float(values[1]), float(fps or 1)
-    except ValueError:
-        raise InputError(
-            f"{where}: expected frame numbers (and fps), found {[*values[:2], fps]}"
-        ) from None
+    if not frames:
+        start, end = seconds(values[0], where), seconds(values[1], where)
+        return AnnotationRow(where, row["video"], start, end, values[2], fields)
+    fps, what = row.get("fps", ""), "frame numbers (and fps)"
+    start, end, rate = (as_number(value, where, what) for value in (*values[:2], fps or 1))
     if not 0 < rate < float("inf"):
         raise InputError(f"{where}: fps {fps}; expected frames per second")
-    return Marked(where, video, start / rate, end / rate, values[2], fields, frames=not fps)
+    times = start / rate, end / rate  # frames at the video's rate where the row has none
+    return AnnotationRow(where, row["video"], *times, values[2], fields, frames=not fps)
 
 
 def seconds(text: str, where: str) -> float:
@@ -140,10 +133,8 @@ def seconds(text: str, where: str) -> float:
     if match := CLOCK.fullmatch(text):
         hours, minutes, rest = match.groups()
         return int(hours or 0) * 3600 + int(minutes) * 60 + float(rest.replace(",", "."))
-    try:
-        return float(DECIMAL_COMMA.sub(r"\1.\2", text))
-    except ValueError:
-        raise InputError(f"{where}: expected seconds or h:mm:ss, found {text!r}") from None
+    plain = text.replace(",", ".") if DECIMAL_COMMA.fullmatch(text) else text
+    return as_number(plain, where, "seconds or h:mm:ss")
 
 
 # One class name per frame and line, as MS-TCN and its kin have them: `groundTruth/<video>.txt`.
@@ -157,21 +148,35 @@ def is_frame_labels(path: Path) -> bool:
     return path.suffix.lower() == ".txt" and path.parent.name.lower() == FOLDER.lower()
 
 
-def read_frame_labels(path: Path, found: Annotations) -> None:
-    """Add the runs of equal lines; the last line may lack its newline."""
-    text = file_text(path).rstrip()
-    if not text:
-        raise InputError(f"{path}: no label; expected one class name per line")
-    frame = 0
-    for label, run in groupby(line.strip() for line in text.split("\n")):
-        count = sum(1 for _ in run)
-        where = f"{path}, line {frame + 1}"
-        if not label:
+class FrameRun(NamedTuple):
+    """Equal lines of a file of frame labels: frames first .. stop - 1."""
+
+    where: str
+    label: str
+    first: int
+    stop: int
+
+
+def frame_runs(path: Path) -> list[FrameRun]:
+    """Return the runs of equal lines; the last line may lack its newline."""
+    found: list[FrameRun] = []
+    for frame, (where, label) in enumerate(file_lines(path)):
+        if found and found[-1].label == label:
+            found[-1] = found[-1]._replace(stop=frame + 1)
+        elif label:
+            found.append(FrameRun(where, label, frame, frame + 1))
+        else:
             raise InputError(f"{where}: an empty line; expected one class name per frame")
-        found.rows.append(
-            Marked(where, path.stem, frame, frame + count, label, frames=True, every=True)
-        )
-        frame += count
+    if not found:
+        raise InputError(f"{path}: no label; expected one class name per line")
+    return found
+
+
+def read_frame_labels(path: Path, found: Annotations) -> None:
+    """Add the runs of equal labels of the video that the file is named after."""
+    for where, label, first, stop in frame_runs(path):
+        row = AnnotationRow(where, path.stem, first, stop, label, frames=True, every=True)
+        found.rows.append(row)
 
 
 # WebVTT subtitles as annotations: one cue is one step of the video named like the file.
@@ -193,11 +198,11 @@ def read_vtt(path: Path, found: Annotations) -> None:
             lost += 1
             continue
         start, end = (seconds(value, where) for value in times)
-        found.rows.append(Marked(where, path.stem, start, end, label))
+        found.rows.append(AnnotationRow(where, path.stem, start, end, label))
     if lost:
         found.notes.append(Note("cues without text not used", (f"{path.name} ({lost})",)))
     if len(found.rows) == before:
-        found.rows.append(Marked(str(path), path.stem))
+        found.rows.append(AnnotationRow(str(path), path.stem))
 
 
 def _cues(lines: list[str]) -> Iterator[tuple[int, tuple[str, ...], list[str]]]:
@@ -216,6 +221,3 @@ def _cues(lines: list[str]) -> Iterator[tuple[int, tuple[str, ...], list[str]]]:
         if following is not None and following < end:
             end = following - (numbered and lines[following - 1].strip().isdecimal())
         yield start + 1, match.groups(), lines[start + 1 : end]
-
-
-# Annotation files of own videos: CSV, JSON, ELAN .eaf, WebVTT and Label Studio exports.

@@ -11,14 +11,17 @@ import csv
 import io
 import json
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from xml.parsers import expat
 
 from pjepa.ui.console import InputError, plain_text
+
+Value = TypeVar("Value")
 
 
 def file_text(path: Path, hint: str = "the data set is not complete") -> str:
@@ -29,6 +32,13 @@ def file_text(path: Path, hint: str = "the data set is not complete") -> str:
         raise InputError(f"{path}: no such file; {hint}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+
+
+def file_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield (place, stripped line) of a file; empty lines at its end do not count."""
+    text = file_text(path).rstrip()
+    for number, line in enumerate(text.split("\n") if text else [], 1):
+        yield f"{path}, line {number}", line.strip()
 
 
 def json_value(path: Path, hint: str = "the data set is not complete") -> Any:
@@ -99,31 +109,59 @@ def csv_table(
             f"{path}, line 1: expected the columns {','.join(needed)}{more}, found "
             f"{','.join(columns) or 'nothing'}: {fault}"
         )
-    return Table(named, [_row(where, cells, columns) for where, cells in lines])
+    table = Table(named)
+    for where, cells in lines:
+        if any(cells[len(columns) :]):
+            raise InputError(f"{where}: more cells than the header's {len(columns)}; quote commas")
+        pairs = zip_longest(columns, cells[: len(columns)], fillvalue="")
+        table.rows.append(CsvRow(where, {name: cell for name, cell in pairs if name}))
+    return table
 
 
 def _lines(path: Path, text: str, separator: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield (place, cells) of every line that is not blank."""
+    """Yield (place, stripped cells) of every line that is not blank."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    number = 1
-    while True:
-        where = f"{path}, line {number}"
-        try:
-            cells = [cell.strip() for cell in next(reader)]
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise InputError(f"{where}: a quote is not closed or not doubled ({error})") from None
-        number = reader.line_num + 1
-        if any(cells):
-            yield where, cells
+    first = 1
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield f"{path}, line {first}", [cell.strip() for cell in cells]
+            first = reader.line_num + 1
+    except csv.Error as error:
+        where = f"{path}, line {first}"
+        raise InputError(f"{where}: a quote is not closed or not doubled ({error})") from None
 
 
-def _row(where: str, cells: list[str], columns: list[str]) -> CsvRow:
-    if any(cells[len(columns) :]):
-        raise InputError(f"{where}: more cells than the header's {len(columns)}; quote commas")
-    filled = [*cells, *[""] * (len(columns) - len(cells))]
-    return CsvRow(where, {name: cell for name, cell in zip(columns, filled, strict=False) if name})
+def as_number(value: Any, where: str, what: str = "seconds") -> float:
+    """Return a value of a file as a number; `what` says which, `where` it stands."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: expected {what}, found {value!r}") from None
+
+
+def as_whole(value: Any, where: str) -> int:
+    """Return a value of a file as a whole number."""
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{where}: expected a whole number, found {value!r}") from None
+
+
+def check_span(start: float, end: float, where: str) -> None:
+    """Raise an error for a segment that begins before 0, ends before it begins, or never ends."""
+    if not 0 <= start <= end < float("inf"):
+        raise InputError(
+            f"{where}: a segment from {start:g} to {end:g} s; expected 0 <= start <= end"
+        )
+
+
+def in_order(values: Mapping[int, Value], path: Path, what: str) -> tuple[Value, ...]:
+    """Return the values by their number; raise an error where one from 0 on is missing."""
+    if not values or sorted(values) != list(range(len(values))):
+        found = f"{min(values)} to {max(values)} for {len(values)}" if values else "none"
+        raise InputError(f"{path}: {what} must run from 0 without a gap, found {found}")
+    return tuple(values[key] for key in sorted(values))
 
 
 def closest(name: str, known: Iterable[str]) -> str:
@@ -152,6 +190,11 @@ class Note:
         more = len(self.names) - len(shown)
         line = f"{self.text}: {', '.join(shown)}" + (f" and {more} more" if more else "")
         return plain_text(line)  # names come from data
+
+
+def counted(names: Sequence[str], what: str) -> list[Note]:
+    """Return a note that says how many names there are of a kind, if any."""
+    return [Note(f"{len(names)} {what}", tuple(dict.fromkeys(names)))] if names else []
 
 
 def gathered(notes: Iterable[Note]) -> list[Note]:

@@ -128,7 +128,7 @@ def film_demo(config: DataConfig) -> None:
     _write_ceilings(scripts, demo_splits(config), config)
 
 
-def demo_source(config: DataConfig) -> Source:
+def demo_source(config: DataConfig, root: Path) -> Source:
     """Return the demo's takes; `film_demo` makes their videos."""
     scripts, splits = demo_scripts(config), demo_splits(config)
     takes = [

@@ -8,19 +8,22 @@ own annotations, which are in seconds, and is the public extractor's 10 per seco
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from pjepa.core.tables import Classes, FeatureInfo
 from pjepa.storage.roots import inside
-from pjepa.takes.annotations.text_files import Note, file_text
-from pjepa.takes.config import DataConfig, EgoProceLConfig
+from pjepa.takes.annotations.text_files import Note, as_number, file_lines
+from pjepa.takes.config import DataConfig
 from pjepa.takes.source import Source, take_row
 from pjepa.takes.sources.mstcn import (
     FolderLayout,
+    frame_segments,
     framewise_source,
-    read_frame_labels,
     read_mapping,
     read_split,
 )
@@ -38,25 +41,29 @@ CAMERAS = {
 TENTS = ".egoprocel.ann"  # stands between name and suffix of EPIC-Tents' annotations
 
 
-def egoprocel_source(own: EgoProceLConfig, config: DataConfig, root: Path) -> Source:
+def egoprocel_source(config: DataConfig, root: Path) -> Source:
     """Return the takes of FACT's only split: train trains, test is reported."""
+    own = config.egoprocel
     base = inside(root, own.path, "the data root")
     classes = read_mapping(base / "mapping.txt")
     splits = {split: read_split(base / f"split1.{split}") for split in ("train", "test")}
-    fps, how = _rate(own, base, classes, [name for part in splits.values() for name in part])
+    files = sorted((base / "annotations").glob("**/*.csv"))  # EgoProceL's own
+    annotations = {path.stem.removesuffix(TENTS): path for path in files}
+    used = {name: annotations[name] for name in chain(*splits.values()) if name in annotations}
+    fps, how = (own.fps, "data.egoprocel.fps") if own.fps else _rate(base, classes, used)
     features = FeatureInfo("I3D of FACT, RGB, Kinetics-400", WINDOW / 2 / fps)
     turn = (
         "FACT's arrays of EgoProceL are [T, D]; transpose them, or read them as data.source=mstcn"
     )
     layout = FolderLayout("egoprocel", root, own.path, fps, True, features, turn=turn)
     source = framewise_source(layout, classes, splits, config)
-    tasks = {stem: path.parent.name for stem, path in _annotations(base).items()}
+    folders = {name: path.parent.name for name, path in used.items()}
     takes = [
-        take_of_video(take["take_id"], take["split"], tasks.get(take["take_id"], ""))
+        take_of_video(take["take_id"], take["split"], folders.get(take["take_id"], ""))
         for take in source.takes
     ]
     notes = [*source.notes, Note(f"features at {fps:g} per second: {how}")]
-    return Source(source.videos, takes, source.segments, classes, features, source.skipped, notes)
+    return replace(source, takes=takes, notes=notes)
 
 
 def take_of_video(name: str, split: str, folder: str = "") -> dict[str, str]:
@@ -88,15 +95,9 @@ def take_of_video(name: str, split: str, folder: str = "") -> dict[str, str]:
     return take_row(name, "egoprocel", split)
 
 
-def _rate(
-    own: EgoProceLConfig, base: Path, classes: Classes, names: list[str]
-) -> tuple[float, str]:
+def _rate(base: Path, classes: Classes, annotations: Mapping[str, Path]) -> tuple[float, str]:
     """Return rows per second, and how that is known."""
-    if own.fps is not None:
-        return own.fps, "data.egoprocel.fps"
-    files = _annotations(base)
-    both = [name for name in names if name in files]
-    rates = [rate for name in both if (rate := _measured(base, name, files[name], classes))]
+    rates = [r for name, path in annotations.items() if (r := _measured(base, name, path, classes))]
     if not rates:
         return EXTRACTOR_FPS, "the extractor's; no annotations in seconds to measure it by"
     rate = round(float(np.median(rates)), 2)
@@ -111,34 +112,24 @@ def _rate(
     return rate, f"measured on {len(rates)} videos with annotations in seconds"
 
 
-def _annotations(base: Path) -> dict[str, Path]:
-    """Return EgoProceL's own annotations by the name of their video."""
-    files = sorted((base / "annotations").glob("**/*.csv"))
-    return {path.stem.removesuffix(TENTS): path for path in files}
-
-
 def _measured(base: Path, name: str, annotation: Path, classes: Classes) -> float | None:
     """Return rows per second of one video: its last labelled row over its last annotated second."""
-    ids = {label: number for number, label in enumerate(classes.names)}
     truth = base / "groundTruth" / f"{name}.txt"
     if not truth.is_file():
         return None
-    steps = np.flatnonzero(read_frame_labels(truth, ids) != (classes.background or 0))
-    last = max((end for _, end in read_seconds(annotation)), default=0.0)
-    return float(steps[-1]) / last if len(steps) and last > 0 else None
+    ids = {label: number for number, label in enumerate(classes.names)}
+    background = classes.background or 0
+    steps = [stop for _, stop, label in frame_segments(truth, ids) if label != background]
+    last = max(_ends(annotation), default=0.0)
+    return (steps[-1] - 1) / last if steps and last > 0 else None
 
 
-def read_seconds(path: Path) -> list[tuple[float, float]]:
-    """Return (start, end) seconds of an annotation without header: `start, end, number step`."""
-    spans = []
-    for number, line in enumerate(file_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            start, end, _ = line.split(",", 2)  # a step's name may hold commas and quotes
-            spans.append((float(start), float(end)))
-        except ValueError:
-            raise InputError(
-                f"{path}, line {number}: expected `start, end, step`, found {line!r}"
-            ) from None
-    return spans
+def _ends(path: Path) -> Iterator[float]:
+    """Yield the ends in seconds of an annotation without header: `start, end, number step`."""
+    for where, line in file_lines(path):
+        cells = line.split(",", 2)  # a step's name may hold commas and quotes
+        if line and len(cells) < 3:
+            raise InputError(f"{where}: expected `start, end, step`, found {line!r}")
+        if line:
+            _, end = (as_number(cell, where, "`start, end, step` in seconds") for cell in cells[:2])
+            yield end

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 from unicodedata import normalize
 
 import numpy as np
-import pandas as pd
 
 from pjepa.core.tables import SPLITS, Classes
 from pjepa.core.text import natural
 from pjepa.storage.roots import inside
 from pjepa.takes.annotations.files import read_annotations
-from pjepa.takes.annotations.rows import MAPPING, Annotations, Marked
-from pjepa.takes.annotations.text_files import Note, closest
+from pjepa.takes.annotations.rows import MAPPING, AnnotationRow, Annotations
+from pjepa.takes.annotations.text_files import Note, check_span, closest
 from pjepa.takes.config import DataConfig, FolderConfig
 from pjepa.takes.source import (
     Annotation,
+    FoundTakes,
     Source,
     TakeRows,
     below,
     drawn_groups,
     groups_file,
-    lasting,
     late_notes,
-    left_out,
     regrouped,
     take_row,
 )
@@ -40,40 +39,33 @@ from pjepa.video.files import Measured, measured_videos, video_files
 TEST_DRAW, VAL_DRAW, FOLD_DRAW = 0x7E57, 0x0A1D, 0xF01D  # seeds of the draws
 
 
-def bundled_splits(
-    folder: Path, fold: int, takes_of: Mapping[str, Sequence[str]]
-) -> dict[str, str]:
-    """Return the split of every take named in the bundles of a fold.
-
-    `takes_of` maps names of videos to the ids of the takes that go by them.
-    """
+def bundled_splits(folder: Path, fold: int, ids: Mapping[str, str]) -> dict[str, str]:
+    """Return the split of every take named in the bundles of a fold; `ids` are those of videos."""
+    called = _called(list(ids))
     found: dict[str, str] = {}
     for split in ("train", "test"):
         for name in read_bundle(folder, split, fold):
-            takes = takes_of.get(normalize("NFC", name), ())
+            takes = [ids[video] for video in called.get(normalize("NFC", name), ())]
             if len(takes) != 1:
                 what = f"{name!r} stands for {', '.join(takes)}" if takes else f"no video {name!r}"
                 raise InputError(f"{folder}, {split}.split{fold}.bundle: {what}")
-            (take,) = takes
-            if found.setdefault(take, split) != split:
+            if found.setdefault(takes[0], split) != split:
                 raise InputError(f"{folder}: {name!r} is in train and in test of fold {fold}")
     return found
 
 
 def fill_splits(takes: TakeRows, segments: list[Annotation], config: DataConfig) -> list[Note]:
     """Fill in the missing splits; return notes for the user."""
-    own = config.folder
     labelled = {segment.take_id for segment in segments}
-    open_ = [take for take in takes if not take["split"]]
-    for take in open_:
-        if take["take_id"] not in labelled:
-            take["split"] = "pretrain"
-    rest = [take for take in open_ if not take["split"]]
-    notes: list[Note] = []
-    if len(open_) > len(rest):
-        notes.append(Note(f"{len(open_) - len(rest)} takes without labels: split pretrain"))
+    rest = [take for take in takes if not take["split"] and take["take_id"] in labelled]
+    unlabelled = [take for take in takes if not take["split"] and take["take_id"] not in labelled]
+    for take in unlabelled:
+        take["split"] = "pretrain"
+    notes = []
+    if unlabelled:
+        notes.append(Note(f"{len(unlabelled)} takes without labels: split pretrain"))
     given = [take for take in takes if take["split"] in ("train", "val", "test")]
-    if given and own.folds is not None:
+    if given and config.folder.folds is not None:
         raise InputError(
             f"take {given[0]['take_id']}: split {given[0]['split']}, but data.folder.folds assigns "
             "all takes; remove the splits from the annotations, or leave data.folder.folds empty"
@@ -83,10 +75,7 @@ def fill_splits(takes: TakeRows, segments: list[Annotation], config: DataConfig)
             f"take {rest[0]['take_id']}: labelled but without a split, which others have; "
             "give all of them one, or none"
         )
-    if rest:
-        told = _dealt(rest, config) if own.folds is not None else ""
-        notes.append(Note(_drawn(rest, segments, own, config.seed, told)))
-    return notes
+    return [*notes, Note(_drawn(rest, segments, config))] if rest else notes
 
 
 def _dealt(takes: TakeRows, config: DataConfig) -> str:
@@ -110,97 +99,73 @@ def _dealt(takes: TakeRows, config: DataConfig) -> str:
     return f"fold {config.fold} of {folds} by group"
 
 
-def _drawn(
-    takes: TakeRows, segments: Sequence[Annotation], own: FolderConfig, seed: int, dealt: str
-) -> str:
-    """Draw whole groups for test, then for val, such that train still covers every class."""
-    table = pd.DataFrame([vars(segment) for segment in segments])
-    if not dealt:
+def _drawn(takes: TakeRows, segments: Sequence[Annotation], config: DataConfig) -> str:
+    """Set whole groups aside, those of a fold or drawn ones, such that train covers every class."""
+    own, dealt = config.folder, ""
+    shares = {"test": (own.test, TEST_DRAW), "val": (own.val, VAL_DRAW)}
+    if own.folds is not None:
+        dealt = _dealt(takes, config)
+        shares.pop("test")
+    else:
         for take in takes:
             take["split"] = "train"
-    shares = {"test": (0.0 if dealt else own.test, TEST_DRAW), "val": (own.val, VAL_DRAW)}
     for split, (share, draw) in shares.items():
-        if not share:
-            continue
-        held = drawn_groups(pd.DataFrame(takes), table, share, [seed, draw])
+        held = drawn_groups(takes, segments, share, [config.seed, draw]) if share else set()
         for take in takes:
             if take["split"] == "train" and take["group"] in held:
                 take["split"] = split
-    counts = {split: sum(t["split"] == split for t in takes) for split in ("train", "val", "test")}
+    counts = Counter(take["split"] for take in takes)
     if not counts["test"] and not counts["val"]:
         return (
             "no take could be set aside for test: every group shows a class of its own; "
             "probes have nothing to be scored on"
         )
-    told = ", ".join(f"{count} {split}" for split, count in counts.items() if count)
-    return f"{dealt or 'splits drawn by group'}, seed {seed}: {told}"
+    each = ", ".join(f"{counts[split]} {split}" for split in SPLITS if counts[split])
+    return f"{dealt or 'splits drawn by group'}, seed {config.seed}: {each}"
 
 
-def folder_source(own: FolderConfig, config: DataConfig, root: Path) -> Source:
+def folder_source(config: DataConfig, root: Path) -> Source:
     """Return every video of the folder as a take; unlabelled ones have the split `pretrain`."""
+    own = config.folder
     folder = inside(root, own.path, "the data root")
     names = video_files(folder)
     if not names:
         raise InputError(f"{folder}: no video in it; set data.folder.path and the data root")
-    found = Annotations()
+    annotations = Annotations()
     if own.labels is not None:
         labels = inside(folder, own.labels, "the videos' folder")
-        found = read_annotations(labels, own.tier, own.frame_rate)
-    by_video = _by_video(found.rows, names)
+        annotations = read_annotations(labels, own.tier, own.frame_rate)
+    by_video, ids = _by_video(annotations.rows, names), _take_ids(names)
     here = {name: folder / name for name in names}
     measured = measured_videos(here, config.workers, config.max_gap_s)
-    readable = [name for name in names if not measured[name].fault]
-    faults = [measured[name].fault for name in names if measured[name].fault]
-    skipped = left_out("no readable video", faults, config.missing)
-    ids = _take_ids(names)
-    classes = _classes(found, own, folder)
-    _check_rates(by_video, measured, own)
-    rows = {name: by_video.get(name, []) for name in readable}
-    segments, empty = lasting(_segments(rows, ids, measured, own, classes))
-    takes, told = _takes(rows, ids, config, root)
-    ends = {ids[name]: measured[name].duration_s for name in readable}
-    drawn = fill_splits(takes, segments, config)
-    return Source(
-        [measured[name].row(ids[name], below(own.path, name)) for name in readable],
-        takes,
-        segments,
-        classes,
-        skipped=skipped,
-        notes=[*found.notes, *told, *empty, *late_notes(segments, ends), *drawn],
-        listed=frozenset(found.vocabulary),
-    )
+    found = FoundTakes()
+    found.missing["no readable video"] = [video.fault for video in measured.values() if video.fault]
+    classes = _classes(annotations, own, folder)
+    for name, video in measured.items():
+        if not video.fault:
+            rows = by_video.get(name, [])
+            found.videos.append(video.row(ids[name], below(own.path, name)))
+            found.takes.append(_take(ids[name], rows))
+            found.segments += _segments(rows, ids[name], video, own, classes)
+    found.drop_empty()
+    source = found.source(classes, config)
+    late = late_notes(source.segments, {row.take_id: row.duration_s for row in source.videos})
+    takes, grouped = _with_splits(source.takes, ids, config, root)
+    drawn = fill_splits(takes, source.segments, config)
+    notes = [*annotations.notes, *grouped, *source.notes, *late, *drawn]
+    return replace(source, takes=takes, notes=notes, listed=frozenset(annotations.vocabulary))
 
 
-def _segments(
-    rows: Mapping[str, list[Marked]],
-    ids: Mapping[str, str],
-    measured: Mapping[str, Measured],
-    own: FolderConfig,
-    classes: Classes,
-) -> list[Annotation]:
-    """Return the labelled rows of every video, in seconds."""
-    return [
-        _segment(row, ids[name], own.frame_rate or measured[name].fps, measured[name], classes)
-        for name, mine in rows.items()
-        for row in mine
-        if row.label is not None
-    ]
-
-
-def _takes(
-    rows: Mapping[str, list[Marked]], ids: Mapping[str, str], config: DataConfig, root: Path
-) -> tuple[list[dict[str, Any]], list[Note]]:
-    """Return the takes with the fields given by rows, bundles and the file of groups."""
+def _with_splits(
+    takes: TakeRows, ids: Mapping[str, str], config: DataConfig, root: Path
+) -> tuple[TakeRows, list[Note]]:
+    """Return the takes with the splits of bundles and the groups of a file, if there are any."""
     own = config.folder
-    takes = [_take(ids[name], mine) for name, mine in rows.items()]
     if own.splits is not None:
-        splits = inside(inside(root, own.path), own.splits)
-        videos = {key: [ids[name] for name in found] for key, found in _called(list(ids)).items()}
-        given = bundled_splits(splits, config.fold, videos)
+        bundles = inside(inside(root, own.path), own.splits)
+        given = bundled_splits(bundles, config.fold, ids)
         takes = [{**take, "split": given.get(take["take_id"], take["split"])} for take in takes]
-    if config.groups is None:
-        return takes, []
-    return regrouped(takes, groups_file(config, root))
+    return regrouped(takes, groups_file(config, root)) if config.groups else (takes, [])
 
 
 def _called(names: Sequence[str]) -> dict[str, list[str]]:
@@ -216,10 +181,12 @@ def _called(names: Sequence[str]) -> dict[str, list[str]]:
     return called | {normalize("NFC", name): [name] for name in names}
 
 
-def _by_video(rows: Sequence[Marked], names: Sequence[str]) -> dict[str, list[Marked]]:
+def _by_video(
+    rows: Sequence[AnnotationRow], names: Sequence[str]
+) -> dict[str, list[AnnotationRow]]:
     """Return rows of every video; of several with one name, that of the label file's folder."""
     called = _called(names)
-    found: dict[str, list[Marked]] = defaultdict(list)
+    found: dict[str, list[AnnotationRow]] = defaultdict(list)
     for row in rows:
         wanted = normalize("NFC", row.video.replace("\\", "/").removeprefix("./"))
         matches = called.get(wanted, [])
@@ -246,18 +213,19 @@ def _take_ids(names: Sequence[str]) -> dict[str, str]:
 def _classes(found: Annotations, own: FolderConfig, folder: Path) -> Classes:
     """Return the sorted labels; frame labels in the order of the mapping beside them, if any."""
     mapping = _mapping(found, own, folder)
-    if mapping is not None:
-        classes = read_mapping(mapping, own.background)
-        for row in found.rows:
-            if row.label is not None and row.label not in classes.names:
-                hint = closest(row.label, classes.names)
-                raise InputError(f"{row.where}: no class {row.label!r} in {mapping.name}{hint}")
-        found.vocabulary |= dict.fromkeys(classes.names)
-        return classes
-    names = tuple(sorted({r.label for r in found.rows if r.label is not None}, key=natural))
-    if own.background is not None and not names:
-        return Classes(names, None)
-    return Classes(names, background_id(names, own.background, folder))
+    if mapping is None:
+        names = tuple(
+            sorted({row.label for row in found.rows if row.label is not None}, key=natural)
+        )
+        background = background_id(names, own.background, folder) if names else None
+        return Classes(names, background)
+    classes = read_mapping(mapping, own.background)
+    for row in found.rows:
+        if row.label is not None and row.label not in classes.names:
+            hint = closest(row.label, classes.names)
+            raise InputError(f"{row.where}: no class {row.label!r} in {mapping.name}{hint}")
+    found.vocabulary |= dict.fromkeys(classes.names)
+    return classes
 
 
 def _mapping(found: Annotations, own: FolderConfig, folder: Path) -> Path | None:
@@ -269,44 +237,37 @@ def _mapping(found: Annotations, own: FolderConfig, folder: Path) -> Path | None
     return next((path for path in places if path.is_file()), None)
 
 
-def _check_rates(
-    by_video: Mapping[str, list[Marked]], measured: Mapping[str, Measured], own: FolderConfig
-) -> None:
-    """Raise an error if the number of frame labels does not match the video."""
-    for name, rows in by_video.items():
-        count = max((row.end for row in rows if row.every), default=0)
-        video = measured[name]
-        if not count or video.fault:
+def _segments(
+    rows: Sequence[AnnotationRow],
+    take_id: str,
+    video: Measured,
+    own: FolderConfig,
+    classes: Classes,
+) -> list[Annotation]:
+    """Return the labelled rows of a video in seconds."""
+    found, rate = [], own.frame_rate or video.fps
+    count = max((row.end for row in rows if row.every), default=0)
+    if count and abs(count / rate - video.duration_s) > max(2 / rate, FAR * video.duration_s):
+        raise InputError(
+            f"{rows[0].where}: {count:g} labels for {video.duration_s:.2f} s at {rate:g} per "
+            "second; if they are at another rate, set data.folder.frame_rate (here "
+            f"{count / video.duration_s:.3g})"
+        )
+    for row in rows:
+        if row.label is None:
             continue
-        rate = own.frame_rate or video.fps
-        if abs(count / rate - video.duration_s) > max(2 / rate, FAR * video.duration_s):
+        start, end = (time / rate if row.frames else time for time in (row.start, row.end))
+        check_span(start, end, row.where)
+        if start >= video.duration_s and start < end:
             raise InputError(
-                f"{rows[0].where}: {count:g} labels for {video.duration_s:.2f} s at {rate:g} per "
-                "second; if they are at another rate, set data.folder.frame_rate (here "
-                f"{count / video.duration_s:.3g})"
+                f"{row.where}: starts at {start:g} s, but the video ends at "
+                f"{video.duration_s:.2f} s; are the times those of another video or frame rate?"
             )
+        found.append(Annotation(take_id, start, end, classes.names.index(row.label)))
+    return found
 
 
-def _segment(
-    row: Marked, take_id: str, rate: float, video: Measured, classes: Classes
-) -> Annotation:
-    """Return a row in seconds; `rate` converts frame numbers, if it has them."""
-    start, end = row.start, row.end
-    if row.frames:
-        start, end = start / rate, end / rate
-    if not 0 <= start <= end < float("inf"):
-        raise InputError(
-            f"{row.where}: a segment from {start:g} to {end:g} s; expected 0 <= start <= end"
-        )
-    if start >= video.duration_s and start < end:
-        raise InputError(
-            f"{row.where}: starts at {start:g} s, but the video ends at {video.duration_s:.2f} s; "
-            "are the times those of another video or frame rate?"
-        )
-    return Annotation(take_id, start, end, classes.names.index(str(row.label)))
-
-
-def _take(take_id: str, rows: Sequence[Marked]) -> dict[str, Any]:
+def _take(take_id: str, rows: Sequence[AnnotationRow]) -> dict[str, Any]:
     """Return a take with the fields of its rows; raise an error if two rows disagree."""
     fields: dict[str, str] = {}
     for row in rows:

@@ -8,27 +8,27 @@ MS-TCN's archive unpacks to `data/<set>`: the set is looked for there too.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
-from pjepa.core.runs import runs
 from pjepa.core.tables import Classes, FeatureInfo, VideoRow
 from pjepa.storage.roots import inside
-from pjepa.takes.annotations.text_files import Note, closest, file_text
+from pjepa.takes.annotations.rows import frame_runs
+from pjepa.takes.annotations.text_files import closest, file_lines, in_order
 from pjepa.takes.config import DataConfig, MstcnConfig
-from pjepa.takes.shipped import locator, numpy_array, span_key
-from pjepa.takes.source import Annotation, FoundTakes, Source, below, left_out, set_folder, take_row
+from pjepa.takes.shipped import locator, numpy_array
+from pjepa.takes.source import Annotation, FoundTakes, Source, below, set_folder, take_row
 from pjepa.ui.console import InputError, track
 
 # Data sets with one label per frame and features of the same length (MS-TCN, FACT).
 
 NAMED = 20  # files named in one error
 FAR = 0.02  # share of a take by which features and labels may differ before it looks wrong
+CUT = "takes cut to the shorter of features and labels"
+DIFFERENT = f"takes whose features and labels differ by more than {FAR:.0%} (another frame rate?)"
+UNNAMED = "takes whose names tell no participant, each a group of its own"
 
 
 @dataclass(frozen=True)
@@ -50,43 +50,18 @@ class FolderLayout:
     def base(self) -> Path:
         return inside(self.root, self.folder)
 
-    def relative(self, name: str) -> str:
-        """Return the name of a file relative to the data root."""
-        return below(self.folder, name)
-
-
-@dataclass
-class FramewiseTakes(FoundTakes):
-    """Takes of a framewise data set, and what is wrong with their files."""
-
-    far: list[str] = field(default_factory=list)
-    unnamed: list[str] = field(default_factory=list)
-    unreadable: list[str] = field(default_factory=list)  # why
-    faults: list[str] = field(default_factory=list)
-
-
-def read_lines(path: Path) -> list[str]:
-    """Return stripped lines; a missing last newline and empty lines at the end are fine."""
-    text = file_text(path).rstrip()
-    return [line.strip() for line in text.split("\n")] if text else []
-
 
 def read_mapping(path: Path, background: str | None = None) -> Classes:
     """Return classes of lines `<id> <name>`; names may hold spaces, ids run from 0."""
     names: dict[int, str] = {}
-    for number, line in enumerate(read_lines(path), 1):
+    for where, line in file_lines(path):
         ident, name = (*line.split(None, 1), "", "")[:2]
         if not ident.isdecimal() or not name:
-            raise InputError(f"{path}, line {number}: expected `<id> <name>`, found {line!r}")
+            raise InputError(f"{where}: expected `<id> <name>`, found {line!r}")
         if int(ident) in names or name in names.values():
-            raise InputError(f"{path}, line {number}: {line!r} appears twice")
+            raise InputError(f"{where}: {line!r} appears twice")
         names[int(ident)] = name
-    if not names:
-        raise InputError(f"{path}: no class; expected `<id> <name>` lines")
-    if sorted(names) != list(range(len(names))):
-        raise InputError(f"{path}: ids {min(names, default=0)} to {max(names, default=0)} for "
-                         f"{len(names)} classes; expected 0 to {len(names) - 1}")  # fmt: skip
-    ordered = tuple(names[ident] for ident in range(len(names)))
+    ordered = in_order(names, path, "ids of lines `<id> <name>`")
     return Classes(ordered, background_id(ordered, background, path))
 
 
@@ -102,27 +77,15 @@ def is_background(name: str) -> bool:
     return name.lower() in ("background", "bg")
 
 
-def read_frame_labels(path: Path, ids: Mapping[str, int]) -> np.ndarray:
-    """Return class ids [T] of a file with one name per line; an unknown name is an error."""
-    labels = []
-    for number, line in enumerate(read_lines(path), 1):
-        if line not in ids:
-            raise InputError(
-                f"{path}, line {number}: no class {line!r} in the mapping{closest(line, ids)}"
-            )
-        labels.append(ids[line])
-    if not labels:
-        raise InputError(f"{path}: no label; expected one class name per line")
-    return np.array(labels, np.int64)
-
-
-def frame_segments(take_id: str, labels: np.ndarray, fps: float) -> list[Annotation]:
-    """Return runs of equal labels [T] as segments in seconds; frame f stands at f / fps."""
-    starts, lengths = runs(labels)
-    return [
-        Annotation(take_id, first / fps, (first + count) / fps, int(labels[first]))
-        for first, count in zip(starts.tolist(), lengths.tolist(), strict=True)
-    ]
+def frame_segments(path: Path, ids: Mapping[str, int]) -> list[tuple[int, int, int]]:
+    """Return (first frame, end frame, class id) of the runs of a file with one name per line."""
+    found = []
+    for run in frame_runs(path):
+        if run.label not in ids:
+            hint = closest(run.label, ids)
+            raise InputError(f"{run.where}: no class {run.label!r} in the mapping{hint}")
+        found.append((run.first, run.stop, ids[run.label]))
+    return found
 
 
 def read_split(path: Path) -> list[str]:
@@ -130,14 +93,16 @@ def read_split(path: Path) -> list[str]:
 
     Breakfast's original bundles begin with a line `#bundle`.
     """
-    names = [line.removesuffix(".txt") for line in read_lines(path)]
-    head = int(names[:1] == ["#bundle"])
-    count = Counter(names := names[head:])
-    for number, name in enumerate(names, 1 + head):
-        if not name or count[name] > 1:
+    names: dict[str, None] = {}
+    for where, line in file_lines(path):
+        name = line.removesuffix(".txt")
+        if name == "#bundle" and not names:
+            continue
+        if not name or name in names:
             what = f"{name!r} appears twice" if name else "an empty line"
-            raise InputError(f"{path}, line {number}: {what}; expected one video name per line")
-    return names
+            raise InputError(f"{where}: {what}; expected one video name per line")
+        names[name] = None
+    return list(names)
 
 
 def read_bundle(folder: Path, split: str, fold: int) -> list[str]:
@@ -161,94 +126,72 @@ def framewise_source(
             if name in split_of:
                 raise InputError(f"{layout.base}: {name!r} is in {split_of[name]} and in {split}")
             split_of[name] = split
-    ids, found = {name: number for number, name in enumerate(classes.names)}, FramewiseTakes()
-    for name in track(list(split_of), "takes: read", unit="take"):
-        _read_take(layout, name, split_of[name], ids, found)
-    if found.faults:
-        more = len(found.faults) - NAMED
-        told = [*found.faults[:NAMED], *([f"and {more} more"] if more > 0 else [])]
-        raise InputError("; ".join(told))
-    return Source(
-        found.videos,
-        found.takes,
-        found.segments,
-        classes,
-        layout.features,
-        skipped={
-            **left_out("no features", found.missing, config.missing),
-            **left_out("unreadable features", found.unreadable, config.missing),
-        },
-        notes=_notes(found),
-    )
+    ids, found = {name: number for number, name in enumerate(classes.names)}, FoundTakes()
+    faults: list[str] = []
+    for name, split in track(list(split_of.items()), "takes: read", unit="take"):
+        try:
+            _read_take(layout, name, split, ids, found)
+        except InputError as error:  # all wrong files are named at once
+            faults.append(str(error))
+    if faults:
+        more = [f"and {len(faults) - NAMED} more"] if len(faults) > NAMED else []
+        raise InputError("; ".join([*faults[:NAMED], *more]))
+    return found.source(classes, config, layout.features)
 
 
 def _read_take(
-    layout: FolderLayout, name: str, split: str, ids: Mapping[str, int], found: FramewiseTakes
+    layout: FolderLayout, name: str, split: str, ids: Mapping[str, int], found: FoundTakes
 ) -> None:
     """Add one take, cut to the shorter of features and labels as MS-TCN and FACT do."""
     file = inside(layout.base, f"features/{name}.npy")
     if not file.is_file():
-        found.missing.append(name)
+        found.missing["no features"].append(name)
         return
-    try:
-        labels = read_frame_labels(inside(layout.base, f"groundTruth/{name}.txt"), ids)
-    except InputError as error:  # all wrong files are named at once
-        found.faults.append(str(error))
-        return
+    segments = frame_segments(inside(layout.base, f"groundTruth/{name}.txt"), ids)
     try:
         shape = numpy_array(file).shape
     except InputError as error:
-        found.unreadable.append(str(error))
+        found.missing["unreadable features"].append(str(error))
         return
     rows, other = shape if layout.time_first else shape[::-1]
-    length = min(rows, len(labels))
+    labels = segments[-1][1]
+    length = min(rows, labels)
     if not length:
-        found.missing.append(name)
+        found.missing["no features"].append(name)
         return
-    if rows != len(labels):
-        found.cut.append(f"{name} ({rows} features, {len(labels)} labels)")
-    if _far(rows, len(labels)):
-        if not _far(other, len(labels)):
-            found.faults.append(
-                f"{file}: array {list(shape)} beside {len(labels)} labels: time stands "
+    if rows != labels:
+        found.seen[CUT].append(f"{name} ({rows} features, {labels} labels)")
+    if _far(rows, labels):
+        if not _far(other, labels):
+            raise InputError(
+                f"{file}: array {list(shape)} beside {labels} labels: time stands "
                 f"{'last' if layout.time_first else 'first'}; {layout.turn}"
             )
-        found.far.append(name)
+        found.seen[DIFFERENT].append(name)
     kind = "npy" if layout.time_first else "npy-dt"
-    where = locator(kind, layout.relative(f"features/{name}.npy"), span_key(0, length))
-    found.videos.append(
-        VideoRow(name, None, layout.fps, length / layout.fps, features=where, root="data")
-    )
+    where = locator(kind, below(layout.folder, f"features/{name}.npy"), f"0:{length}")
+    fps = layout.fps
+    found.videos.append(VideoRow(name, None, fps, length / fps, features=where, root="data"))
     found.takes.append(_named_take(layout, name, split, found))
-    found.segments += frame_segments(name, labels[:length], layout.fps)
+    found.segments += [
+        Annotation(name, first / fps, min(stop, length) / fps, label)
+        for first, stop, label in segments
+        if first < length
+    ]
 
 
 def _far(rows: int, labels: int) -> bool:
     return abs(rows - labels) > max(1, FAR * min(rows, labels))
 
 
-def _named_take(
-    layout: FolderLayout, name: str, split: str, found: FramewiseTakes
-) -> dict[str, str]:
-    match = re.fullmatch(layout.pattern, name) if layout.pattern else None
+def _named_take(layout: FolderLayout, name: str, split: str, found: FoundTakes) -> dict[str, str]:
+    match = re.fullmatch(layout.pattern, name)
     if match is None and layout.pattern:
-        found.unnamed.append(name)
-    parts = {key: value for key, value in (match.groupdict() if match else {}).items() if value}
-    recording = parts.get("recording", name)
-    parts = {"view": layout.view, **parts, "recording": recording}
-    group = parts.get("participant", recording) if layout.group == "participant" else recording
-    return take_row(name, layout.dataset, split, **parts, group=group)
-
-
-def _notes(found: FramewiseTakes) -> list[Note]:
-    kinds = {
-        "takes cut to the shorter of features and labels": found.cut,
-        f"takes whose features and labels differ by more than {FAR:.0%} (another frame rate?)": (
-            found.far
-        ),
-        "takes whose names tell no participant, each a group of its own": found.unnamed,
-    }
-    return [Note(f"{len(names)} {kind}", tuple(names)) for kind, names in kinds.items() if names]
+        found.seen[UNNAMED].append(name)
+    facts = {key: value for key, value in (match.groupdict() if match else {}).items() if value}
+    facts = {"view": layout.view, "recording": name, **facts}
+    group = facts.get(layout.group, facts["recording"])
+    return take_row(name, layout.dataset, split, **facts, group=group)
 
 
 WINDOW = 10  # frames of future in MS-TCN's I3D features: 21 frames centred on each
@@ -258,14 +201,15 @@ WINDOW = 10  # frames of future in MS-TCN's I3D features: 21 frames centred on e
 class Known:
     """Facts about a public set that are not in its files."""
 
-    fps: float
-    pattern: str
+    fps: float | None
+    pattern: str = ""
     group: Literal["recording", "participant"] = "participant"
     time_first: bool = False
     name: str = "I3D, RGB and flow"
     view: str = ""
 
 
+OTHER = Known(None, group="recording", time_first=True, name="features")  # FACT's custom sets
 KNOWN = {
     "50salads": Known(30.0, r"rgb-(?P<participant>\d+)-\d+", view="top"),
     # A fold tests one of four people: groups are recordings, or there would be one to resample.
@@ -281,10 +225,10 @@ def known_set(own: MstcnConfig) -> Known | None:
     return KNOWN.get(own.dataset.rsplit("/", 1)[-1].lower())
 
 
-def mstcn_source(own: MstcnConfig, config: DataConfig, root: Path) -> Source:
+def mstcn_source(config: DataConfig, root: Path) -> Source:
     """Return the takes of one fold: its train bundle trains, its test bundle is reported."""
-    layout = _layout(own, root)
-    classes = read_mapping(layout.base / "mapping.txt", own.background)
+    layout = _layout(config.mstcn, root)
+    classes = read_mapping(layout.base / "mapping.txt", config.mstcn.background)
     splits = {
         split: read_bundle(layout.base / "splits", split, config.fold)
         for split in ("train", "test")
@@ -294,33 +238,24 @@ def mstcn_source(own: MstcnConfig, config: DataConfig, root: Path) -> Source:
 
 def _layout(own: MstcnConfig, root: Path) -> FolderLayout:
     """Return the set's folder and conventions: those given, else those of the set's name."""
-    known = known_set(own)
-    fps = own.fps or (known.fps if known else None)
+    known = known_set(own) or OTHER
+    fps, ahead = own.fps or known.fps, own.lookahead_s
     if fps is None:
         raise InputError(
             f"data.mstcn.dataset {own.dataset!r} is not one of {', '.join(KNOWN)}: set "
             "data.mstcn.fps, the rate of its features"
         )
-    ahead = own.lookahead_s
-    if ahead is None and known is None:
+    if ahead is None and known is OTHER:
         raise InputError(
             f"data.mstcn.dataset {own.dataset!r}: set data.mstcn.lookahead_s, how many seconds "
             "ahead a feature has seen (half its window; 0 for single frames)"
         )
-    time_first = own.time_first
-    if time_first is None:
-        time_first = known.time_first if known else True
-    name = f"{known.name if known else 'features'} of {own.dataset}"
-    info = FeatureInfo(name, WINDOW / fps if ahead is None else ahead, own.train_labels)
+    time_first = known.time_first if own.time_first is None else own.time_first
+    seen = WINDOW / fps if ahead is None else ahead
+    info = FeatureInfo(f"{known.name} of {own.dataset}", seen, own.train_labels)
+    turn = f"set data.mstcn.time_first: {str(not time_first).lower()}"
+    group = own.group or known.group
     return FolderLayout(
-        dataset=own.dataset,
-        root=root,
-        folder=set_folder(own, root),
-        fps=fps,
-        time_first=time_first,
-        features=info,
-        turn=f"set data.mstcn.time_first: {str(not time_first).lower()}",
-        pattern=known.pattern if known else "",
-        group=own.group or (known.group if known else "recording"),
-        view=known.view if known else "",
-    )
+        own.dataset, root, set_folder(own, root), fps, time_first, info, turn, known.pattern,
+        group, known.view,
+    )  # fmt: skip

@@ -22,32 +22,19 @@ def open_source(config: DataConfig, root: Path) -> Source:
 def _source(config: DataConfig, root: Path) -> Source:
     match config.source:
         case "demo":
-            from pjepa.takes.demo.source import demo_source
-
-            return demo_source(config)
+            from pjepa.takes.demo.source import demo_source as read
         case "egoexo4d":
-            from pjepa.takes.sources.egoexo4d import egoexo4d_source
-
-            return egoexo4d_source(config.egoexo4d, config, root)
+            from pjepa.takes.sources.egoexo4d import egoexo4d_source as read
         case "egoprocel":
-            from pjepa.takes.sources.egoprocel import egoprocel_source
-
-            return egoprocel_source(config.egoprocel, config, root)
+            from pjepa.takes.sources.egoprocel import egoprocel_source as read
         case "archive":
-            from pjepa.takes.sources.archive import archive_source
-
-            return archive_source(config.archive, config, root)
+            from pjepa.takes.sources.archive import archive_source as read
         case "assembly101":
-            from pjepa.takes.sources.assembly101 import assembly101_source
-
-            return assembly101_source(config.assembly101, config, root)
+            from pjepa.takes.sources.assembly101 import assembly101_source as read
         case "mstcn":
-            from pjepa.takes.sources.mstcn import mstcn_source
-
-            return mstcn_source(config.mstcn, config, root)
+            from pjepa.takes.sources.mstcn import mstcn_source as read
         case "folder":
-            from pjepa.takes.sources.folder import folder_source
-
-            return folder_source(config.folder, config, root)
+            from pjepa.takes.sources.folder import folder_source as read
         case _:
             raise InputError(f"data.source {config.source}: this version does not read it")
+    return read(config, root)
