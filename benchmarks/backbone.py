@@ -100,7 +100,7 @@ def work_of(kind: str, case: Case, device: str) -> Work:
             found = (
                 backbone.encoded(video).flatten(1, 2)
                 if kind == "ours"
-                else plain_features(backbone.encoder, video)
+                else plain_features(backbone.model, video)
             )
         shown = found[0, ::97, ::7].float().cpu()  # waits for the device
         return time.perf_counter() - started, shown.clone()

@@ -8,7 +8,7 @@ from pjepa.patches.checkpoint import RANDOM
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.extract import extract
 from pjepa.patches.local import chosen_executor
-from pjepa.patches.store import CUTS, REPEATED, link_take, write_skipped
+from pjepa.patches.store import CUTS, REPEATED, SKIPPED, link_take
 from pjepa.storage.work import work_root
 from pjepa.storage.writing import atomic_folder, write_json
 from pjepa.tools import paths
@@ -30,17 +30,18 @@ def run() -> None:
     store = work_root() / "store" / "patches"
     result = extract(rows, boundaries, config, store, chosen_executor(config))
     say(f"patches: {len(rows)} takes, {result.encoded} encoded now")
+    repeated = {take: notes.repeated for take, notes in result.notes.items() if notes.repeated}
+    cuts = {take: notes.jumps_s for take, notes in result.notes.items() if notes.jumps_s}
     say_skipped(result.skipped)
-    say_repeated(result.repeated)
+    say_repeated(repeated)
     with atomic_folder(paths.PATCHES) as folder:
         for take_id, file in result.files.items():
             link_take(file, folder, take_id)
         write_json(folder / "config.json", asdict(result.info))
-        write_skipped(folder, result.skipped)
-        if result.repeated:
-            write_json(folder / REPEATED, result.repeated)
-        if result.cuts:
-            write_json(folder / CUTS, result.cuts)
+        write_json(folder / SKIPPED, result.skipped)
+        for name, noted in ((REPEATED, repeated), (CUTS, cuts)):
+            if noted:
+                write_json(folder / name, noted)
 
 
 def say_skipped(skipped: dict[str, str]) -> None:

@@ -21,7 +21,7 @@ from pjepa.core.tables import (
     read_segments,
     read_videos,
 )
-from pjepa.patches.store import cut_takes, repeated_takes, skipped_takes
+from pjepa.patches.store import CUTS, REPEATED, SKIPPED, noted
 from pjepa.pooler.stored import load_pooler
 from pjepa.streams.provenance import StreamInfo
 from pjepa.streams.stream import StreamWriter, Take, write_labels
@@ -51,7 +51,7 @@ class Stream:
 
 def run() -> None:
     config = read_section(TokensConfig, "tokens")
-    rows = encoded_rows(read_videos(paths.VIDEOS_TABLE), skipped_takes(paths.PATCHES))
+    rows = encoded_rows(read_videos(paths.VIDEOS_TABLE), noted(paths.PATCHES, SKIPPED))
     boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
     known = segment_labels(read_segments(paths.SEGMENTS_TABLE), boundaries)
     features = read_feature_info(paths.VIDEOS_TABLE)
@@ -78,9 +78,10 @@ def pooled_stream(rows: list[VideoRow], boundaries: BoundaryTimes, config: Token
     """Return the stream of takes that `patches` encoded, pooled by the model of `pooler`."""
     pooler = load_pooler(paths.POOLER, config.device, config.threads)
     info = stream_info(pooler.facts, config)
-    info = info.with_repeated(sum(repeated_takes(paths.PATCHES).values()))
+    info = info.with_repeated(sum(noted(paths.PATCHES, REPEATED).values()))
     info = info.with_device(device_kind(config.device))
-    info = info.model_copy(update={"cuts": cut_takes(paths.PATCHES)})
+    jumps = {take: tuple(jumps_s) for take, jumps_s in noted(paths.PATCHES, CUTS).items()}
+    info = info.model_copy(update={"cuts": jumps})
     placements = placed_takes(grid_times(rows, config.fps), boundaries, config)
     takes = materialised_takes(
         rows, placements, boundaries, paths.PATCHES, config.fps, pooler, info.cuts

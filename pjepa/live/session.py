@@ -24,7 +24,7 @@ from pjepa.live.outlook import OutlookStream
 from pjepa.live.source import PIPE, STDOUT, Hop, LiveSource, Pipe
 from pjepa.live.tokens import TimedTokens, TokenStream
 from pjepa.live.view import LiveNumbers, LiveView
-from pjepa.patches.identity import open_take
+from pjepa.patches.encode import open_take
 from pjepa.storage.saver import (
     State,
     has_state,

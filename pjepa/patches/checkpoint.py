@@ -14,51 +14,33 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors.torch import save_file
 from torch import Tensor
 
-from pjepa.patches.store import METADATA, safetensors_header
+from pjepa.patches.store import METADATA
 from pjepa.patches.vjepa21 import VARIANTS, Variant, VJEPA21Encoder, initialise
 from pjepa.storage.hub import checkpoint_file, found_file, placing
-from pjepa.storage.reading import read_torch
+from pjepa.storage.reading import open_tensors, read_tensors, read_torch
 from pjepa.storage.writing import atomic_file
 from pjepa.ui.console import InputError, say
 
-# Tensors in files, safely: what a file holds, its identity, and a port written in pieces.
-
-DTYPES = {
-    torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64",
-}  # fmt: skip
+# Tensors in files, safely: what a file holds, its identity, and a port.
 
 
-def read_tensors(path: Path) -> dict[str, Any]:
+def read_checkpoint(path: Path) -> dict[str, Any]:
     """Return the content of a `.safetensors` or torch file, memory-mapped; runs no code in it."""
-    if path.suffix == ".safetensors":
-        try:
-            return dict(load_file(path))
-        except (OSError, SafetensorError) as error:
-            raise InputError(f"{path}: not a readable safetensors file ({error})") from None
-    return read_torch(path)
+    return read_tensors(path) if path.suffix == ".safetensors" else read_torch(path)
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
     """Return our metadata of a `.safetensors` file; empty where it has none."""
+    with open_tensors(path) as file:
+        text = (file.metadata() or {}).get(METADATA, "{}")
     try:
-        with safe_open(path, "pt") as file:
-            text = (file.metadata() or {}).get(METADATA, "{}")
         found = json.loads(text)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: not a readable safetensors file ({error})") from None
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: its metadata is not JSON ({error})") from None
     return found if isinstance(found, dict) else {}
-
-
-def tensor_bytes(tensor: Tensor) -> memoryview:
-    """Return the raw bytes of a tensor, without a copy where it is contiguous on the CPU."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().data
 
 
 def tensors_id(state: Mapping[str, Tensor]) -> str:
@@ -67,23 +49,16 @@ def tensors_id(state: Mapping[str, Tensor]) -> str:
     for name in sorted(state):
         tensor = state[name]
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        digest.update(tensor_bytes(tensor))
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def write_tensors(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
-    """Write a `.safetensors` file tensor by tensor: equal content gives equal bytes."""
-    entries, start = {}, 0
-    for name in sorted(state):
-        stop = start + state[name].numel() * state[name].element_size()
-        shape = list(state[name].shape)
-        kind = DTYPES[state[name].dtype]
-        entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, stop]}
-        start = stop
-    with atomic_file(path) as partial, partial.open("wb") as file:
-        file.write(safetensors_header(metadata, entries))
-        for name in sorted(state):
-            file.write(tensor_bytes(state[name]))
+def write_port(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+    """Write a `.safetensors` file; equal content gives equal bytes."""
+    about = {METADATA: json.dumps(metadata, sort_keys=True)}
+    with atomic_file(path) as partial:
+        save_file({name: value.contiguous() for name, value in state.items()}, partial, about)
 
 
 RANDOM, OFFICIAL = "random", "official"
@@ -165,7 +140,7 @@ def encoder_state(variant_name: str, path: Path) -> Weights:
     if path.suffix != ".safetensors":
         return _checked_state(path, _stripped(_official_state(path, variant)), variant_name)
     stated = _checked_metadata(path, variant_name)
-    state = _checked_state(path, _stripped(read_tensors(path)), variant_name)
+    state = _checked_state(path, _stripped(read_checkpoint(path)), variant_name)
     if not stated:
         say(f"{path}: names no variant; taken as {variant_name} because all tensors fit")
     return state
@@ -196,7 +171,7 @@ def _checked_metadata(path: Path, variant_name: str) -> dict[str, Any]:
 
 def _official_state(path: Path, variant: Variant) -> Mapping[str, Any]:
     """Return the part of an official file that this variant's features come from."""
-    content = read_tensors(path)
+    content = read_checkpoint(path)
     present = [key for key in ENCODER_KEYS if isinstance(content.get(key), dict)]
     key = variant.encoder_key
     if key is not None and key in present:

@@ -21,8 +21,7 @@ from pjepa.core.time import token_count
 from pjepa.patches.backbone import BackboneFacts, backbone_facts
 from pjepa.patches.checkpoint import RANDOM, named_variant
 from pjepa.patches.config import HF, TIMM, PatchesConfig
-from pjepa.patches.encode import patch_info
-from pjepa.patches.identity import open_take
+from pjepa.patches.encode import open_take, patch_info
 from pjepa.patches.preprocess import preprocess
 from pjepa.ui.console import InputError
 

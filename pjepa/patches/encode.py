@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -26,11 +26,11 @@ from pjepa.core.time import Window, token_count
 from pjepa.nn.prefetch import Prefetch, StalledError
 from pjepa.patches.backbone import Backbone, BackboneFacts, load_backbone
 from pjepa.patches.config import PatchesConfig
-from pjepa.patches.identity import open_take
-from pjepa.patches.store import PatchInfo, PatchWriter, note_cuts, note_repeated, patch_writer
+from pjepa.patches.store import Notes, PatchInfo, PatchWriter, patch_writer, write_notes
 from pjepa.ui.console import InputError, say
 from pjepa.ui.transfer import pinned
 from pjepa.video.index import AGAIN, CUT_OFF_S
+from pjepa.video.reader import Reader, open_video
 
 PATIENCE_S = 600.0  # a decoder that gives nothing for this long hangs
 ENCODING = threading.Lock()  # takes of one process share a model and its device
@@ -73,7 +73,7 @@ class WindowBatch:
 
 
 @dataclass(frozen=True)
-class Arriving:
+class DeviceCopy:
     """Features on their way from the device, [B, steps, cells, D] fp16."""
 
     values: Tensor
@@ -88,27 +88,16 @@ class Arriving:
 
 def patch_info(config: PatchesConfig, facts: BackboneFacts) -> PatchInfo:
     """Return the description of the stored features."""
-    return PatchInfo(
-        backbone=facts.name,
-        weights_id=facts.weights_id,
-        checkpoint=config.checkpoint,
-        seed=config.seed,
-        precision=config.precision,
-        fps=config.fps,
-        tokens_fps=config.tokens_fps,
-        tubelet=facts.tubelet,
-        frames_per_window=config.frames_per_window,
-        window_scope=config.window_scope,
-        window_mode=config.window_mode,
-        window_stride=config.window_stride,
-        crop=facts.crop,
-        resampler=config.resampler,
-        view=config.view,
-        grid=config.grid,
-        rows=config.grid or facts.rows,
-        columns=config.grid or facts.columns,
-        width=facts.width,
-    )
+    names = (field.name for field in fields(PatchInfo))
+    settings = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    grid = {"rows": config.grid or facts.rows, "columns": config.grid or facts.columns}
+    model = {"weights_id": facts.weights_id, "crop": facts.crop, "width": facts.width}
+    return PatchInfo(**settings | model | grid)
+
+
+def open_take(path: Path, config: PatchesConfig, max_gap_s: float = MAX_GAP_S) -> Reader:
+    """Return the video as every stage and tool reads it."""
+    return open_video(path, config.reader, max_gap_s, config.on_error == "repeat")
 
 
 def encoded_job(
@@ -182,36 +171,33 @@ def write_take(
             on_frames(sum(window.tokens for window in batch.windows) * info.tubelet)
         if written is not None:
             written.result()
-        if first.jumps_s:
-            note_cuts(target, list(first.jumps_s))
-        if batch.repeated:
-            note_repeated(target, batch.repeated)
+        write_notes(target, Notes(batch.repeated, first.jumps_s))
 
 
-def append_windows(writer: PatchWriter, features: Arriving, windows: Sequence[Window]) -> None:
+def append_windows(writer: PatchWriter, features: DeviceCopy, windows: Sequence[Window]) -> None:
     """Write the steps that each window keeps; padding and context are left out."""
     for window, steps in zip(windows, features.array(), strict=True):
         writer.append(steps[window.place : window.place + window.tokens])
 
 
 @torch.inference_mode()
-def encoded_batch(backbone: Backbone, video: Tensor, config: PatchesConfig) -> Arriving:
+def encoded_batch(backbone: Backbone, video: Tensor, config: PatchesConfig) -> DeviceCopy:
     """Return fp16 features [B, steps, cells, D] of windows [B, 3, T, crop, crop]."""
     facts = backbone.facts
     features = backbone.encoded(video.to(config.device, non_blocking=True))
     pooled = pooled_grid(features.flatten(0, 1), facts.rows, facts.columns, config.grid)
-    return arriving(pooled.unflatten(0, (len(video), -1)).half())
+    return device_copy(pooled.unflatten(0, (len(video), -1)).half())
 
 
-def arriving(features: Tensor) -> Arriving:
+def device_copy(features: Tensor) -> DeviceCopy:
     """Return the features in host memory; from a GPU the copy is only started."""
     if features.device.type != "cuda":
-        return Arriving(features.cpu(), None)
+        return DeviceCopy(features.cpu(), None)
     host = torch.empty(features.shape, dtype=features.dtype, pin_memory=True)
     host.copy_(features, non_blocking=True)
     arrived = torch.cuda.Event()
     arrived.record()
-    return Arriving(host, arrived)
+    return DeviceCopy(host, arrived)
 
 
 def pooled_grid(patches: Tensor, rows: int, columns: int, grid: int) -> Tensor:

@@ -20,18 +20,14 @@ from pjepa.patches.backbone import BackboneFacts, backbone_facts
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.cost import check_disk, stored_bytes
 from pjepa.patches.encode import Job, OnFrames, Outcome, patch_info
-from pjepa.patches.identity import behaviour, video_hashes
-from pjepa.patches.store import PatchInfo, cuts_of, notes_of, repeated_frames, store_key, store_path
-from pjepa.storage.sealed import damaged_files, put_aside, remove_sealed
+from pjepa.patches.store import Notes, PatchInfo, note_files, read_notes, store_key, store_path
+from pjepa.storage.reading import file_sha256
+from pjepa.storage.sealed import damaged_files, put_aside, remembered_hashes, remove_sealed
 from pjepa.storage.writing import remove_partials
 from pjepa.ui.console import InputError, Meter, say
 
-# The settings that can change what is written; the weights have an identity of their own.
-CHANGES_BYTES = (
-    "backbone", "fps", "frames_per_window", "crop", "resampler", "view", "window_scope",
-    "window_mode", "window_stride", "reader", "grid", "batch_windows", "threads", "precision",
-    "compile",
-)  # fmt: skip
+UNKEYED = {"checkpoint", "seed", "on_error"}  # weights have an identity of their own
+REMEMBERED = "videos.json"  # hashes of videos, in the store
 
 
 class Executor(Protocol):
@@ -46,16 +42,14 @@ class Executor(Protocol):
 class Extraction:
     """Where each take's features are (take order), what they are, how many are new.
 
-    `skipped` says of every other take why there are none, `repeated` of which takes frames stand
-    in for others, and how many, `cuts` when the time stamps of a take jump.
+    `skipped` says of every other take why there are none; `notes` are those of the files.
     """
 
     files: dict[str, Path]
     info: PatchInfo
     encoded: int
     skipped: dict[str, str]
-    repeated: dict[str, int]
-    cuts: dict[str, list[float]]
+    notes: dict[str, Notes]
 
 
 def extract(
@@ -69,57 +63,58 @@ def extract(
     store.mkdir(parents=True, exist_ok=True)
     remove_partials(store)
     facts = backbone_facts(config)
-    present = [row for row in rows if row.path.is_file()]
-    absent = {
+    skipped = {
         row.take_id: f"{row.video}: no such video; check the data root"
         for row in rows
         if not row.path.is_file()
     }
-    refuse_failures(absent, len(rows), config)
+    refuse_failures(skipped, len(rows), config)
+    present = [row for row in rows if row.take_id not in skipped]
     jobs = planned_jobs(present, boundaries, config, facts, store)
     missing = {job.target: job for job in jobs if not job.target.exists()}
     steps = sum(expected_steps(job, config) for job in missing.values())
     check_disk(stored_bytes(steps, config, facts), store)
-    kept = {job.target: job for job in jobs if job.target not in missing}
+    reused = {job.target: job for job in jobs if job.target not in missing}
+    owners = {file: job for t, job in reused.items() for file in (t, *note_files(t))}
     with ThreadPoolExecutor(1) as background:  # reading the store takes long; encoding continues
-        owners = {file: job for t, job in kept.items() for file in (t, *notes_of(t))}
         damaged = background.submit(damaged_files, owners, config.workers)
         failed = encode_missing(list(missing.values()), config, facts, execute)
-        for file in damaged.result():
-            put_aside(file, "is damaged, it is not what was encoded; encoding it again")
-            remove_sealed(owners[file].target)  # of a note too: they are made together
     again = {owners[file].target: owners[file] for file in damaged.result()}
-    missing |= again
+    for file in damaged.result():
+        put_aside(file, "is damaged, it is not what was encoded; encoding it again")
+        remove_sealed(owners[file].target)  # of a note too: they are made together
     failed |= encode_missing(list(again.values()), config, facts, execute)
-    repeated = {
-        job.take_id: count
-        for job in jobs
-        if job.target not in failed and (count := repeated_frames(job.target))
-    }
+    notes = {job.take_id: read_notes(job.target) for job in jobs if job.target not in failed}
     if config.on_error != "repeat":  # the store may hold what an earlier run was allowed to make
         failed |= {
-            job.target: f"{job.name}: {repeated.pop(job.take_id)} frames cannot be decoded"
+            job.target: f"{job.name}: {notes[job.take_id].repeated} frames cannot be decoded"
             for job in jobs
-            if job.take_id in repeated
+            if job.take_id in notes and notes[job.take_id].repeated
         }
-    skipped = {
-        **absent,
-        **{job.take_id: failed[job.target] for job in jobs if job.target in failed},
-    }
+    skipped |= {job.take_id: failed[job.target] for job in jobs if job.target in failed}
     refuse_failures(skipped, len(rows), config)
-    files = {job.take_id: job.target for job in jobs if job.target not in failed}
-    encoded = len(missing.keys() - failed.keys())
-    ordered = {row.take_id: skipped[row.take_id] for row in rows if row.take_id in skipped}
-    cuts = {take_id: found for take_id, file in files.items() if (found := cuts_of(file))}
-    return Extraction(files, patch_info(config, facts), encoded, ordered, repeated, cuts)
+    files = {job.take_id: job.target for job in jobs if job.take_id not in skipped}
+    return Extraction(
+        files,
+        patch_info(config, facts),
+        len((missing | again).keys() - failed.keys()),
+        {row.take_id: skipped[row.take_id] for row in rows if row.take_id in skipped},
+        {take_id: notes[take_id] for take_id in files},
+    )
 
 
 def byte_settings(config: PatchesConfig, max_gap_s: float = MAX_GAP_S) -> dict[str, Any]:
     """Return the settings that are part of a store key; the kind of device is one of them."""
-    settings = config.model_dump(mode="json", include=set(CHANGES_BYTES))
+    settings = config.model_dump(mode="json", exclude=UNKEYED)
     if max_gap_s != MAX_GAP_S:  # of no effect on almost every video
         settings["max_gap_s"] = max_gap_s
     return settings | {"device": device_kind(config.device)}
+
+
+def video_hashes(paths: list[Path], store: Path, config: PatchesConfig) -> list[str]:
+    """Return sha256 of every video; a terabyte takes half an hour, so they are remembered."""
+    what = "patches: hash videos"
+    return remembered_hashes(paths, store / REMEMBERED, file_sha256, config.workers, what)
 
 
 def planned_jobs(
@@ -130,15 +125,13 @@ def planned_jobs(
     store: Path,
 ) -> list[Job]:
     """Return one job per take, keyed by all that can change its features."""
-    code = behaviour(store, config)
     paths = [row.path.resolve() for row in rows]
     jobs = []
     for row, path, digest in zip(rows, paths, video_hashes(paths, store, config), strict=True):
         limits = boundaries.get(row.take_id) if config.window_scope == "segment" else None
         settings = byte_settings(config, row.max_gap_s)
-        target = store_path(
-            store, store_key(digest, settings, limits, facts.weights_id, code)
-        ).resolve()
+        key = store_key(digest, settings, limits, facts.weights_id)
+        target = store_path(store, key).resolve()
         jobs.append(
             Job(
                 row.take_id, str(row.video), path, row.duration_s, limits, target,

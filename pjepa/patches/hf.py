@@ -10,7 +10,6 @@ whose tensors are not exactly the model's, is refused.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pjepa.patches.backbone import Backbone, BackboneFacts
+from pjepa.patches.checkpoint import RANDOM, tensors_id
+from pjepa.patches.config import HF, PatchesConfig
+from pjepa.patches.preprocess import MEAN, STD, Uint8, preprocess
+from pjepa.patches.vjepa21 import TUBELET
 from pjepa.storage.hub import checkpoint_folders, hub_errors
+from pjepa.storage.reading import read_object
 from pjepa.ui.console import InputError, first_line
 
-HF = "hf:"
-TUBELET = 2
 FILES = ["config.json", "*preprocessor_config.json", "model.safetensors", "model-*.safetensors",
          "model.safetensors.index.json"]  # fmt: skip
 # Tensors that features do not use: V-JEPA's predictor, VideoMAE's decoder, heads of either.
@@ -46,10 +49,48 @@ class VideoShape:
     std: tuple[float, ...]
 
 
+def hf_facts(config: PatchesConfig) -> BackboneFacts:
+    """Return sizes from the model's config, identity from its weights."""
+    name = config.backbone.removeprefix(HF)
+    shape = video_shape(name)
+    if config.crop not in (0, shape.crop):
+        raise InputError(f"patches.crop {config.crop}: {config.backbone} takes {shape.crop} px")
+    if shape.frames not in (None, config.frames_per_window):
+        raise InputError(
+            f"patches.frames_per_window {config.frames_per_window}: {config.backbone} takes "
+            f"{shape.frames}"
+        )
+    identity = f"{RANDOM}-{config.backbone}-{config.seed}"
+    if config.checkpoint != RANDOM:
+        identity = tensors_id(video_model(name).state_dict())
+    side = shape.side
+    return BackboneFacts(config.backbone, identity, shape.width, side, side, TUBELET, shape.crop)
+
+
+class HFWindows(Backbone):
+    """A video model of transformers."""
+
+    def built(self) -> nn.Module:
+        name = self.config.backbone.removeprefix(HF)
+        self.shape = video_shape(name)
+        return video_model(name, self.config.seed if self.config.checkpoint == RANDOM else None)
+
+    def prepared(self, frames: Uint8) -> Tensor:
+        shape, resampler = self.shape, self.config.resampler
+        return preprocess(
+            frames, shape.crop, resampler, short=shape.short, mean=shape.mean, std=shape.std
+        )
+
+    def features(self, batch: Tensor) -> Tensor:
+        """Return patch features [B, N, D] in (time, row, column) order."""
+        options = {"skip_predictor": True} if self.shape.kind == "vjepa2" else {}
+        return self.model(batch.transpose(1, 2), **options).last_hidden_state
+
+
 def video_shape(name: str) -> VideoShape:
     """Return the sizes of the model of that name; a kind that is not known is refused."""
     folder = model_folder(name)
-    stated = _read(folder / "config.json")
+    stated = read_object(folder / "config.json")
     kind = stated.get("model_type")
     if kind not in ("vjepa2", "videomae"):
         raise InputError(
@@ -63,14 +104,14 @@ def video_shape(name: str) -> VideoShape:
     config = _config(folder)
     if config.tubelet_size != TUBELET:
         raise InputError(f"{HF}{name}: {config.tubelet_size} frames per step, expected {TUBELET}")
-    return _shape(kind, config, _preprocessing(folder))
+    norms = sorted(folder.glob("*preprocessor_config.json"))
+    return _shape(kind, config, read_object(norms[0]) if norms else {})
 
 
 def _shape(kind: str, config: Any, stated: dict[str, Any]) -> VideoShape:
     """Return the sizes of either kind under one set of names."""
     jepa = kind == "vjepa2"
     crop = int(config.crop_size if jepa else config.image_size)
-    usual = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # of ImageNet, as both were trained
     return VideoShape(
         kind=kind,
         width=config.hidden_size,
@@ -80,8 +121,8 @@ def _shape(kind: str, config: Any, stated: dict[str, Any]) -> VideoShape:
         crop=crop,
         frames=None if jepa else config.num_frames,  # its positions are a table
         short=int(crop * 256 / 224) if jepa else crop,
-        mean=tuple(stated.get("image_mean", usual[0])),
-        std=tuple(stated.get("image_std", usual[1])),
+        mean=tuple(stated.get("image_mean", MEAN)),
+        std=tuple(stated.get("image_std", STD)),
     )
 
 
@@ -104,14 +145,6 @@ def video_model(name: str, seed: int | None = None) -> nn.Module:
         raise InputError(f"{folder}: cannot be loaded ({first_line(error)})") from None
     _refuse_misfits(name, found)
     return _frozen(model)
-
-
-def features(model: nn.Module, kind: str, batch: Tensor) -> Tensor:
-    """Return patch features [B, N, D], (time, row, column) order, of windows [B, 3, T, S, S]."""
-    frames = batch.transpose(1, 2)  # [B, T, 3, S, S]
-    if kind == "vjepa2":
-        return model(frames, skip_predictor=True).last_hidden_state
-    return model(frames).last_hidden_state
 
 
 def model_folder(name: str, weights: bool = False) -> Path:
@@ -158,18 +191,6 @@ def _config(folder: Path) -> Any:
     return _transformers().AutoConfig.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False
     )
-
-
-def _preprocessing(folder: Path) -> dict[str, Any]:
-    files = sorted(folder.glob("*preprocessor_config.json"))
-    return _read(files[0]) if files else {}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not a JSON object ({first_line(error)})") from None
 
 
 def _transformers() -> Any:

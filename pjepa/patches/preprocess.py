@@ -1,5 +1,6 @@
 """Frames as the encoder wants them: resized, cropped, normalised."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from pjepa.core.section import CropView, Resampler
 
+# Of ImageNet.
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 COEFFICIENT_BITS = 11  # cv2 resizes uint8 images in 11-bit fixed point
@@ -46,21 +48,21 @@ def scaled_size(height: int, width: int, short: int) -> tuple[int, int]:
     return int(short * height / width), short
 
 
-def crop_geometry(height: int, width: int, crop: int) -> Geometry:
-    """Return the size (short side int(crop * 256 / 224)) and the centre crop."""
-    new_height, new_width = scaled_size(height, width, int(crop * 256 / 224))
-    top, left = round((new_height - crop) / 2), round((new_width - crop) / 2)
-    return Geometry(new_height, new_width, top, left, crop)
+def crop_geometry(
+    height: int, width: int, crop: int, view: CropView = "center", short: int | None = None
+) -> Geometry:
+    """Return the size (short side int(crop * 256 / 224), or `short`) and the centre crop.
 
-
-def view_geometry(height: int, width: int, crop: int, view: CropView) -> Geometry:
-    """Return the centre crop, or one of three along the long side."""
+    The other views keep a short side of `crop` and are three along the long side.
+    """
     if view == "center":
-        return crop_geometry(height, width, crop)
-    new_height, new_width = scaled_size(height, width, crop)
-    start = ("first", "middle", "last").index(view) * ((max(new_height, new_width) - crop) // 2)
+        height, width = scaled_size(height, width, short or int(crop * 256 / 224))
+        top, left = round((height - crop) / 2), round((width - crop) / 2)
+        return Geometry(height, width, top, left, crop)
+    height, width = scaled_size(height, width, crop)
+    start = ("first", "middle", "last").index(view) * ((max(height, width) - crop) // 2)
     top, left = (0, start) if height <= width else (start, 0)
-    return Geometry(new_height, new_width, top, left, crop)
+    return Geometry(height, width, top, left, crop)
 
 
 def bilinear_taps(size: int, new_size: int, start: int, count: int, clamp: bool) -> Taps:
@@ -140,23 +142,26 @@ def centre_crop(frames: Uint8, geometry: Geometry) -> Uint8:
     return frames[:, rows, columns]
 
 
-def normalised(frames: Uint8) -> Tensor:
-    """Return float32 [3, T, H, W] with ImageNet mean and deviation, from uint8 [T, H, W, 3]."""
-    pixels = torch.from_numpy(frames).permute(3, 0, 1, 2).contiguous().float()
-    mean = torch.tensor(MEAN).view(3, 1, 1, 1)
-    std = torch.tensor(STD).view(3, 1, 1, 1)
-    return pixels.div_(255).sub_(mean).div_(std)
-
-
-def preprocess(frames: Uint8, crop: int, resampler: Resampler, view: CropView = "center") -> Tensor:
+def preprocess(
+    frames: Uint8,
+    crop: int,
+    resampler: Resampler,
+    view: CropView = "center",
+    short: int | None = None,
+    mean: Sequence[float] = MEAN,
+    std: Sequence[float] = STD,
+) -> Tensor:
     """Return encoder input float32 [3, T, crop, crop] from RGB frames uint8 [T, H, W, 3].
 
     `cv2` is the official data-set path (no antialias), `antialias` the official notebook's.
     """
     height, width = frames.shape[1:3]
-    geometry = view_geometry(height, width, crop, view)
+    geometry = crop_geometry(height, width, crop, view, short)
     if (geometry.height, geometry.width) == (height, width):
-        return normalised(centre_crop(frames, geometry))
-    if resampler == "cv2":
-        return normalised(resized_crop_cv2(frames, geometry))
-    return normalised(resized_crop_antialias(frames, geometry))
+        cropped = centre_crop(frames, geometry)
+    else:
+        resized = resized_crop_cv2 if resampler == "cv2" else resized_crop_antialias
+        cropped = resized(frames, geometry)
+    pixels = torch.from_numpy(cropped).permute(3, 0, 1, 2).contiguous().float()
+    middle, spread = (torch.tensor(values).view(3, 1, 1, 1) for values in (mean, std))
+    return pixels.div_(255).sub_(middle).div_(spread)

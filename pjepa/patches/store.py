@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,16 +25,17 @@ from pjepa.core.section import WindowMode, WindowScope
 from pjepa.core.time import Sampling
 from pjepa.storage.reading import read_json
 from pjepa.storage.sealed import sealed_file
-from pjepa.storage.writing import write_json
 from pjepa.ui.console import InputError
 
 TENSOR = "patches"
 METADATA = "pjepa"  # one JSON value: safetensors does not keep the order of several
 LONGEST_NAME = 200
 UNKEYED = ("checkpoint", "seed")
-SKIPPED = "skipped.json"
+SKIPPED, REPEATED, CUTS = "skipped.json", "repeated.json", "cuts.json"  # beside the takes' files
 FICLONE = 0x40049409  # ioctl of Linux: Btrfs, XFS, bcachefs
-REPEATED, CUTS = "repeated.json", "cuts.json"
+# Part of every key: raise it when sampling, preprocessing or encoding change their numbers, which
+# tests/patches/test_behaviour.py notices. Every store is then encoded again.
+BEHAVIOUR = 1
 
 Half = NDArray[np.float16]
 
@@ -97,14 +98,10 @@ def store_key(
     settings: dict[str, Any],
     boundaries: NDArray[np.float64] | None,
     weights_id: str,
-    behaviour: int | str = 1,
 ) -> str:
-    """Return sha256 over all that can change a take's features; `settings` holds plain values.
-
-    `behaviour` names what the code does (patches/identity.py).
-    """
+    """Return sha256 over all that can change a take's features; `settings` holds plain values."""
     parts = {
-        "version": behaviour,
+        "version": BEHAVIOUR,
         "video": video_sha256,
         "settings": settings,
         "boundaries": None if boundaries is None else boundaries.tolist(),
@@ -135,7 +132,11 @@ class PatchWriter:
         self.written = 0
         size = 2 * steps * info.cells * info.width
         tensor = {"dtype": "F16", "shape": list(self.expected), "data_offsets": [0, size]}
-        file.write(safetensors_header(stored_facts(info), {TENSOR: tensor}))
+        about = {METADATA: json.dumps(stored_facts(info), sort_keys=True)}
+        entries = {"__metadata__": about, TENSOR: tensor}
+        header = json.dumps(entries, separators=(",", ":")).encode()
+        header += b" " * (-len(header) % 8)
+        file.write(len(header).to_bytes(8, "little") + header)
 
     def append(self, patches: Half) -> None:
         """Add features [n, cells, width]."""
@@ -148,14 +149,6 @@ class PatchWriter:
 def stored_facts(info: PatchInfo) -> dict[str, Any]:
     """Return what a file says of itself: nothing that its key does not cover."""
     return {name: value for name, value in asdict(info).items() if name not in UNKEYED}
-
-
-def safetensors_header(metadata: Mapping[str, Any], tensors: Mapping[str, Any]) -> bytes:
-    """Return the bytes before the data of a safetensors file with our metadata."""
-    entries = {"__metadata__": {METADATA: json.dumps(metadata, sort_keys=True)}, **tensors}
-    header = json.dumps(entries, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
-    return len(header).to_bytes(8, "little") + header
 
 
 @contextmanager
@@ -215,58 +208,46 @@ def reflinked(source: Path, target: Path) -> bool:
     return True
 
 
-def write_skipped(folder: Path, skipped: dict[str, str]) -> None:
-    """Write which takes have no features, and why; `{}` if every take has them."""
-    write_json(folder / SKIPPED, skipped)
+def noted(folder: Path, name: str) -> dict[str, Any]:
+    """Return what `SKIPPED`, `REPEATED` or `CUTS` says of takes in the out of `patches`.
 
-
-def skipped_takes(folder: Path) -> dict[str, str]:
-    """Return take_id -> reason of the takes without features; later stages leave them out."""
-    path = folder / SKIPPED
+    The reason why a take has no features (later stages leave it out), how many of its frames
+    replace lost ones, the seconds at which its time stamps jump; of no other take.
+    """
+    path = folder / name
     return dict(read_json(path)) if path.exists() else {}
 
 
-def notes_of(target: Path) -> list[Path]:
-    """Return the notes beside a take's file: of repeated frames and of jumps, where there are."""
-    notes = (target.with_suffix(f".{name}") for name in (REPEATED, CUTS))
-    return [note for note in notes if note.exists()]
+@dataclass(frozen=True)
+class Notes:
+    """What users of a take's features must know besides their values."""
+
+    repeated: int = 0  # frames that replace others that cannot be decoded
+    jumps_s: tuple[float, ...] = ()  # when the time stamps of its video jump
 
 
-def _write_note(path: Path, value: Any) -> None:
-    with sealed_file(path) as partial:
-        partial.write_text(json.dumps(value))
+NOTES = (".notes.json", f".{REPEATED}", f".{CUTS}")  # stores of before 0.2.0 may have the latter
 
 
-def note_repeated(target: Path, frames: int) -> None:
-    """Record beside a take's file, before it appears, how many frames replace lost ones."""
-    _write_note(target.with_suffix(f".{REPEATED}"), {"frames": frames})
+def note_files(target: Path) -> list[Path]:
+    """Return the notes beside a take's file, where there are any."""
+    return [note for name in NOTES if (note := target.with_suffix(name)).exists()]
 
 
-def repeated_frames(target: Path) -> int:
-    """Return how many frames of this file replace others that cannot be decoded."""
-    note = target.with_suffix(f".{REPEATED}")
-    return int(read_json(note)["frames"]) if note.exists() else 0
+def write_notes(target: Path, notes: Notes) -> None:
+    """Write the notes beside a take's file, before it appears, if there is anything to note."""
+    if notes != Notes():
+        with sealed_file(target.with_suffix(NOTES[0])) as partial:
+            partial.write_text(json.dumps(asdict(notes)))
 
 
-def note_cuts(target: Path, jumps_s: list[float]) -> None:
-    """Record beside a take's file, before it appears, when its time stamps jump (seconds)."""
-    _write_note(target.with_suffix(f".{CUTS}"), jumps_s)
-
-
-def cuts_of(target: Path) -> list[float]:
-    """Return when the time stamps of this file's video jump; nothing where none do."""
-    note = target.with_suffix(f".{CUTS}")
-    return list(read_json(note)) if note.exists() else []
-
-
-def cut_takes(folder: Path) -> dict[str, tuple[float, ...]]:
-    """Return take_id -> seconds at which its time stamps jump, of the takes in which they do."""
-    path = folder / CUTS
-    noted = read_json(path) if path.exists() else {}
-    return {take_id: tuple(jumps) for take_id, jumps in noted.items()}
-
-
-def repeated_takes(folder: Path) -> dict[str, int]:
-    """Return take_id -> frames that replace lost ones, of the takes that have any."""
-    path = folder / REPEATED
-    return dict(read_json(path)) if path.exists() else {}
+def read_notes(target: Path) -> Notes:
+    """Return the notes beside a take's file."""
+    whole, repeated, jumps = (target.with_suffix(name) for name in NOTES)
+    if whole.exists():
+        found = read_json(whole)
+        return Notes(found["repeated"], tuple(found["jumps_s"]))
+    return Notes(
+        read_json(repeated)["frames"] if repeated.exists() else 0,
+        tuple(read_json(jumps)) if jumps.exists() else (),
+    )

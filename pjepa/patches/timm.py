@@ -17,13 +17,12 @@ from timm.data import create_transform, resolve_model_data_config
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from pjepa.patches.backbone import BackboneFacts
-from pjepa.patches.checkpoint import RANDOM, read_tensors, tensors_id
+from pjepa.patches.backbone import Backbone, BackboneFacts
+from pjepa.patches.checkpoint import RANDOM, read_checkpoint, tensors_id
 from pjepa.patches.config import TIMM, PatchesConfig
 from pjepa.patches.preprocess import Uint8
 from pjepa.storage.hub import checkpoint_file
 from pjepa.ui.console import InputError, first_line
-from pjepa.ui.device import check_compile, checked_device, tf32
 
 PRETRAINED = ("pretrained", "official")  # timm's own weights for that name, from the hub
 CONTAINERS = ("state_dict_ema", "model_ema", "state_dict", "model")  # of training checkpoints
@@ -105,7 +104,7 @@ def _hub_model(config: PatchesConfig) -> nn.Module:
 def _local_model(config: PatchesConfig) -> nn.Module:
     """Return the weights of a file, strict but for the classifier, which is left out."""
     path = checkpoint_file(config.checkpoint)
-    content = read_tensors(path)
+    content = read_checkpoint(path)
     state = next((content[k] for k in CONTAINERS if isinstance(content.get(k), dict)), content)
     heads = _released(config)["classifier"] or ()
     left_out = tuple(f"{name}." for name in ([heads] if isinstance(heads, str) else heads))
@@ -157,34 +156,28 @@ def map_shape(model: nn.Module, config: PatchesConfig, crop: int) -> tuple[int, 
     return rows, columns, width
 
 
-class TimmFrames:
-    """A timm model, its preprocessing, and how it computes (precision, compile)."""
+class TimmFrames(Backbone):
+    """A timm model and its own preprocessing."""
 
-    def __init__(self, config: PatchesConfig, facts: BackboneFacts) -> None:
-        self.facts = facts
-        self.bf16 = config.precision == "bf16"
-        device = checked_device(config.device, config.precision, "patches.precision")
-        self.model = timm_model(config).to(device)
-        settings = resolve_model_data_config(self.model)
-        settings["input_size"] = (3, facts.crop, facts.crop)
+    def built(self) -> nn.Module:
+        model = timm_model(self.config)
+        settings = resolve_model_data_config(model)
+        settings["input_size"] = (3, self.facts.crop, self.facts.crop)
         self.transform = create_transform(**settings, is_training=False)
         self.maps = feature_maps
-        if config.compile:
-            check_compile(device, "patches.compile")
-            self.maps = torch.compile(feature_maps)
+        return model
+
+    def compile(self) -> None:
+        self.maps = torch.compile(feature_maps)
 
     def prepared(self, frames: Uint8) -> Tensor:
-        """Return one window's input float32 [3, T, crop, crop], as timm evaluates the model."""
         pictures = [self.transform(Image.fromarray(np.ascontiguousarray(f))) for f in frames]
         return torch.stack(pictures, dim=1)
 
-    @torch.inference_mode()
-    def encoded(self, batch: Tensor) -> Tensor:
-        """Return features float32 [B, T, cells, D], one window at a time to bound memory."""
-        kind = batch.device.type
-        with tf32(batch.device), torch.autocast(kind, torch.bfloat16, enabled=self.bf16):
-            maps = [self.maps(self.model, window.transpose(0, 1)) for window in batch]
-        return torch.stack([found.float().flatten(1, 2) for found in maps])
+    def features(self, batch: Tensor) -> Tensor:
+        """Return features [B, T * cells, D], one window at a time to bound memory."""
+        maps = [self.maps(self.model, window.transpose(0, 1)) for window in batch]
+        return torch.stack([found.flatten(0, 2) for found in maps])
 
 
 def frame_flops(config: PatchesConfig, crop: int) -> float:

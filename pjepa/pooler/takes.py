@@ -16,7 +16,7 @@ from torch import Tensor
 from pjepa.core.runs import Span
 from pjepa.core.tables import Classes
 from pjepa.core.time import cut_ids, recordings, token_segments, token_times
-from pjepa.patches.store import Half, cut_takes, read_patches, skipped_takes, take_file_name
+from pjepa.patches.store import CUTS, SKIPPED, Half, noted, read_patches, take_file_name
 from pjepa.pooler.action import padded
 from pjepa.pooler.config import PoolerConfig
 from pjepa.pooler.stored import pooled_spans
@@ -142,9 +142,9 @@ def pooler_takes(
 ) -> PoolerTakes:
     """Return the train takes with a known label; no other take is opened."""
     _check_labels(segments, len(classes.names))
-    train = takes[(takes["split"] == "train") & ~takes["take_id"].isin(skipped_takes(patches))]
+    train = takes[(takes["split"] == "train") & ~takes["take_id"].isin(noted(patches, SKIPPED))]
     parts = {str(take): part for take, part in segments.groupby("take_id", sort=False)}
-    jumps = cut_takes(patches)
+    jumps = noted(patches, CUTS)
     found: dict[bool, list[LabelledPatches]] = {False: [], True: []}
     for number, row in train.iterrows():
         part = parts.get(str(row["take_id"]))

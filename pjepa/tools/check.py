@@ -16,7 +16,7 @@ import pandas as pd
 from pjepa.core.tables import SPLITS, VideoRow, pretraining_takes
 from pjepa.core.time import TIME_TOLERANCE, token_count
 from pjepa.patches.config import PatchesConfig
-from pjepa.patches.identity import open_take
+from pjepa.patches.encode import open_take
 from pjepa.probes.base.config import TrainedConfig
 from pjepa.takes.annotations.text_files import Note, gathered
 from pjepa.takes.config import DataConfig

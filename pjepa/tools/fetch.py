@@ -12,10 +12,10 @@ import torch
 from pjepa.patches.checkpoint import (
     encoder_state,
     named_variant,
-    read_tensors,
+    read_checkpoint,
     tensors_id,
     weights_file,
-    write_tensors,
+    write_port,
 )
 from pjepa.patches.config import HF, TIMM
 from pjepa.storage.download import Remote, check_file, downloaded, sha256_shown
@@ -178,8 +178,8 @@ def written_port(checkpoint: str, variant_name: str, out: Path | None) -> Port:
         "source_sha256": sha256_shown(source),
         "weights_id": identity,
     }
-    write_tensors(target, state, metadata)
-    written = read_tensors(target)
+    write_port(target, state, metadata)
+    written = read_checkpoint(target)
     if any(not torch.equal(written[name], state[name]) for name in state):
         target.unlink()
         raise InputError(f"{target}: does not read back as it was written; check the disk")

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from pjepa.core.section import read_section
 from pjepa.core.tables import VideoRow, read_classes, read_segments, read_videos
 from pjepa.patches.config import PatchesConfig
-from pjepa.patches.identity import open_take
+from pjepa.patches.encode import open_take
 from pjepa.report.figures import house_style, save_png
 from pjepa.storage.roots import data_root
 from pjepa.takes.config import DataConfig

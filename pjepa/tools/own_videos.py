@@ -23,14 +23,18 @@ from pjepa.patches.backbone import BackboneFacts
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.cost import check_disk, stored_bytes
 from pjepa.patches.encode import Job, patch_info
-from pjepa.patches.extract import Executor, byte_settings, encode_missing, expected_steps
-from pjepa.patches.identity import behaviour, video_hashes
+from pjepa.patches.extract import (
+    Executor,
+    byte_settings,
+    encode_missing,
+    expected_steps,
+    video_hashes,
+)
 from pjepa.patches.store import (
     PatchInfo,
-    cuts_of,
-    notes_of,
+    note_files,
+    read_notes,
     read_patches,
-    repeated_frames,
     store_key,
     store_path,
 )
@@ -157,13 +161,11 @@ def _jobs(
 ) -> list[Job]:
     present = [video for video in videos if video.name not in absent]
     paths = [video.path.resolve() for video in present]
-    settings, code = byte_settings(config), behaviour(work, config)
-    jobs = []
+    settings, jobs = byte_settings(config), []
     for video, path, digest in zip(present, paths, video_hashes(paths, work, config), strict=True):
         # The name belongs to the key: two equal files are two outputs, each with its own work.
         named = {**settings, "name": video.name}
-        key = store_key(digest, named, None, facts.weights_id, code)
-        target = store_path(work, key).resolve()
+        target = store_path(work, store_key(digest, named, None, facts.weights_id)).resolve()
         about = 0.0
         with suppress(InputError):  # encoding it reports what is wrong
             about = expected_seconds(path)
@@ -214,13 +216,13 @@ def _is_done(job: Job, output: Output, repeats: bool) -> bool:
 def write_features(job: Job, info: PatchInfo, output: Output) -> None:
     """Write a video's file and sidecar from the encoded patches, then remove the patches."""
     stored = read_patches(job.target)
-    tokens = output.pooling(stored.patches, cuts_of(job.target)).astype(output.dtype)
+    tokens = output.pooling(stored.patches, read_notes(job.target).jumps_s).astype(output.dtype)
     file = output_file(job.take_id, output)
     times = token_times(len(tokens), token_facts(info, output).fps)
     with atomic_file(file) as partial:
         _write(partial, _as_take(job.take_id, tokens, times), token_facts(info, output), output)
     write_json(file.with_name(f"{file.name}.json"), sidecar(job, info, tokens, times, output))
-    for file in (*notes_of(job.target), job.target):
+    for file in (*note_files(job.target), job.target):
         remove_sealed(file)
 
 
@@ -255,7 +257,7 @@ def sidecar(
         "lookahead_s": None if seen.whole_take else seen.lookahead_s,
         "provenance": seen.model_dump(),
         "models": output.models,
-        "frames_lost": repeated_frames(job.target),  # and repeated; else the video is refused
+        "frames_lost": read_notes(job.target).repeated,  # and repeated; else the video is refused
         "extraction": {**asdict(info), "checkpoint": Path(info.checkpoint).name},
         "made_by": _made_by(job, output),
         "time_s": times.tolist(),

@@ -18,7 +18,7 @@ from pjepa.patches.encode import Job, OnFrames, Outcome, encoded_job, pooled_gri
 from pjepa.patches.extract import extract
 from pjepa.patches.local import run_local
 from pjepa.patches.preprocess import preprocess
-from pjepa.patches.store import note_cuts, notes_of, read_patches
+from pjepa.patches.store import Notes, note_files, read_notes, read_patches, write_notes
 from pjepa.storage.roots import DATA_ROOT
 from pjepa.ui.console import InputError
 from pjepa.video.files import measured_videos
@@ -284,18 +284,6 @@ def test_a_damaged_file_of_the_store_is_put_aside_and_encoded_again(
     assert extract(rows, LIMITS, CONFIG, tmp_path, inline).encoded == 0
 
 
-def test_a_damaged_note_beside_a_file_of_the_store_is_damage_too(
-    rows: list[VideoRow], tmp_path: Path
-) -> None:
-    first = extract(rows, LIMITS, CONFIG, tmp_path, inline)
-    target = first.files["take0"]
-    note_cuts(target, [1.5])
-    assert extract(rows, LIMITS, CONFIG, tmp_path, inline).cuts == {"take0": [1.5]}
-    flip(notes_of(target)[0], 1)
-    again = extract(rows, LIMITS, CONFIG, tmp_path, inline)
-    assert (again.encoded, again.cuts) == (1, {})  # as its video says
-
-
 def test_a_note_is_made_again_with_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,7 +293,17 @@ def test_a_note_is_made_again_with_its_file(
     seconds = measured_videos({"t": path}, 1)["t"].duration_s
     pause = [VideoRow("take0", path.name, FPS, seconds, root="data")]
     first = extract(pause, {}, CONFIG, tmp_path / "store", inline)
-    assert len(first.cuts["take0"]) == 1
-    flip(notes_of(first.files["take0"])[0], 1)
+    assert len(first.notes["take0"].jumps_s) == 1
+    flip(note_files(first.files["take0"])[0], 1)
     again = extract(pause, {}, CONFIG, tmp_path / "store", inline)
-    assert (again.encoded, again.cuts) == (1, first.cuts)
+    assert (again.encoded, again.notes) == (1, first.notes)
+
+
+def test_notes_of_older_stores_are_read(tmp_path: Path) -> None:
+    target = tmp_path / "x.safetensors"
+    assert read_notes(target) == Notes()
+    target.with_suffix(".repeated.json").write_text('{"frames": 3}')
+    target.with_suffix(".cuts.json").write_text("[1.5]")
+    assert read_notes(target) == Notes(3, (1.5,))
+    write_notes(target, Notes(4, (2.5, 3.5)))
+    assert read_notes(target) == Notes(4, (2.5, 3.5))

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pjepa.core.tables import read_videos
-from pjepa.patches.store import skipped_takes
+from pjepa.patches.store import SKIPPED, noted
 from pjepa.streams.stream import StreamReader, read_labels
 from pjepa.tools import paths
 from pjepa.tools.cli import app
@@ -107,7 +107,7 @@ def test_a_take_that_cannot_be_decoded_is_left_out_by_every_later_stage(
     bad = next(row for row in read_videos(paths.VIDEOS_TABLE) if row.take_id == "f").path
     bad.write_bytes(bad.read_bytes()[: bad.stat().st_size // 2])  # after the tables were made
     said = run_stages([name for name in STAGES if name != "takes"])
-    assert list(skipped_takes(paths.PATCHES)) == ["f"]
+    assert list(noted(paths.PATCHES, SKIPPED)) == ["f"]
     assert "tokens: 1 takes without patches left out: f" in said
     for stream in (paths.STREAM, paths.representation("pjepa") / "stream.parquet"):
         assert StreamReader(stream).takes == ["a b", "d", "deep/c", "e", "g"]

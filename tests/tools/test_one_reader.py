@@ -17,8 +17,7 @@ from pjepa.core.time import token_count
 from pjepa.live.source import LiveSource, StepGrid
 from pjepa.patches.backbone import backbone_facts
 from pjepa.patches.config import PatchesConfig
-from pjepa.patches.encode import Job, decoded_batches, patch_info
-from pjepa.patches.identity import open_take
+from pjepa.patches.encode import Job, decoded_batches, open_take, patch_info
 from pjepa.tools.check import damaged_videos
 from pjepa.tools.cli import app
 from pjepa.tools.look import Tile, draw_contact_sheet
