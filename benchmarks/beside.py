@@ -53,23 +53,6 @@ def work():
     with tempfile.TemporaryDirectory() as folder:
         t.pretrain(takes, config, Path(folder) / "w", Path(folder) / "o", lambda entry: None)
 """,
-    "attention, long": """
-from benchmarks import attention as a
-case = a.CASES["T 8192, segments 45, 4 x 64"]
-layout = case.layout()
-qkv = a.tensors(layout, case.heads, case.width)
-def work():
-    a.both(a.ours, qkv, layout)
-""",
-    "attention, short": """
-from benchmarks import attention as a
-case = a.CASES["3 takes of 250, segments 25, 4 x 32"]
-layout = case.layout()
-qkv = a.tensors(layout, case.heads, case.width)
-def work():
-    for _ in range(100):
-        a.both(a.ours, qkv, layout)
-""",
     "linear probe": """
 import numpy as np
 try:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from benchmarks.workers import Table, Work, Worker, alternately, resident, row
 from examples.pjepa_plain import PlainJepa
-from pjepa.model.attention import Layout, seen_keys
+from pjepa.model.attention import Layout, attention_plan
 from pjepa.model.objective import Batch, Jepa
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.pretrain.data import TrainingTake, pack, whole
@@ -124,8 +124,8 @@ def matrix_product() -> Work:
 
 def seen(layout: Layout, block: Tensor, rows: Tensor | None = None) -> int:
     """Return how many pairs of a query, at `rows` if given, and a key it sees there are."""
-    first, last = seen_keys(layout.take_lengths, block)
-    count = last - first
+    plan = attention_plan(layout, block)
+    count = plan.last - plan.first
     return int((count if rows is None else count[rows]).sum())
 
 

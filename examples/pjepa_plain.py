@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pjepa.model.attention import Layout, Rope, rope_table, rotate
+from pjepa.model.attention import Layout, rope_table, rotate
+from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import Block, ProcedureEncoder
 from pjepa.model.objective import Batch, Jepa
 
@@ -23,24 +24,29 @@ def padded(x: Tensor, lengths: tuple[int, ...]) -> Tensor:
     return nn.utils.rnn.pad_sequence(list(torch.split(x, list(lengths))), batch_first=True)
 
 
-def turned(x: Tensor, segment: Tensor, offset: Tensor, rope: Rope) -> Tensor:
+def turned(x: Tensor, segment: Tensor, offset: Tensor, config: EncoderConfig) -> Tensor:
     """Return x [B, heads, T, d_h] rotated, its table made here."""
     batch, heads, tokens, width = x.shape
     flat = Layout((batch * tokens,), segment.flatten(), offset.flatten(), offset.flatten())
     rows = x.transpose(1, 2).reshape(batch * tokens, heads, width)
-    rows = rotate(rows, rope_table(flat, width, rope))
+    rows = rotate(rows, rope_table(flat, heads, config))
     return rows.view(batch, tokens, heads, width).transpose(1, 2)
 
 
 def plain_block(
-    block: nn.Module, x: Tensor, segment: Tensor, offset: Tensor, mask: Tensor, rope: Rope
+    block: nn.Module,
+    x: Tensor,
+    segment: Tensor,
+    offset: Tensor,
+    mask: Tensor,
+    config: EncoderConfig,
 ) -> Tensor:
     """Return one block over padded tokens x [B, T, d] under a dense mask [B, 1, T, T]."""
     assert isinstance(block, Block)
     heads = block.attn.heads
     qkv = block.attn.qkv(block.norm1(x)).unflatten(-1, (3, heads, -1))  # [B, T, 3, heads, d_h]
     q, k, v = qkv.permute(2, 0, 3, 1, 4)  # [B, heads, T, d_h]
-    q, k = turned(q, segment, offset, rope), turned(k, segment, offset, rope)
+    q, k = turned(q, segment, offset, config), turned(k, segment, offset, config)
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     x = x + block.attn.proj(out.transpose(1, 2).flatten(2))
     return x + block.mlp(block.norm2(x))
@@ -54,7 +60,7 @@ def plain_encoder(
     mask = mask | torch.eye(mask.shape[1], dtype=torch.bool)  # padded rows must see something
     x = encoder.proj(x)
     for block in encoder.blocks:
-        x = plain_block(block, x, segment, offset, mask[:, None], encoder.config.rope_layout())
+        x = plain_block(block, x, segment, offset, mask[:, None], encoder.config)
     return encoder.norm(x)
 
 
@@ -80,9 +86,9 @@ class PlainJepa(nn.Module):
         tokens = x.shape[1]
         causal = torch.ones(tokens, tokens, dtype=torch.bool).tril()[None] & valid[:, None, :]
         causal = causal | torch.eye(tokens, dtype=torch.bool)
-        rope = model.student.config.rope_layout()
+        config = model.student.config
         for block in model.predictor.blocks:
-            filled = plain_block(block, filled, segment, offset, causal[:, None], rope)
+            filled = plain_block(block, filled, segment, offset, causal[:, None], config)
         error = (model.predictor.norm(filled) - goal).abs().mean(dim=-1)
         return error[target].mean()
 

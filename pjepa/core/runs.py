@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,6 +20,22 @@ def runs(ids: np.ndarray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
     return starts, np.diff(np.append(starts, len(ids)))
+
+
+def whole_runs(ids: np.ndarray, start: int, end: int, limit: int) -> Iterator[Span]:
+    """Yield spans of about `limit` items from start to end that cut no run of the sorted ids.
+
+    A run that is longer is a span of its own. The last span may be half as long again, so that no
+    small rest is left.
+    """
+    while start < end:
+        stop = end
+        if end - start > 1.5 * limit:
+            stop = int(np.searchsorted(ids, ids[start + limit], "left"))
+            if stop <= start:
+                stop = int(np.searchsorted(ids, ids[start], "right"))
+        yield start, stop
+        start = stop
 
 
 @dataclass(frozen=True)

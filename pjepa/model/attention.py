@@ -1,44 +1,49 @@
-"""Attention inside packed takes under `key block <= query block` (Eq. 3), without T x T masks.
+"""Where tokens are, what they see (Eq. 3), and how far apart they are for the model (RoPE).
 
-Blocks are contiguous, so token i sees exactly the keys from the start of its take to the end of
-its own block: causal attention, and a little more, the rest of the block. Softmax attention over
-two disjoint sets A, B of keys is the mean of both, weighted by their log-sum-exps l:
+Token i of a take is in segment c(i), r(i)-th in it and i-th in all. All attention modes follow one
+rule, `key block <= query block` inside a take:
 
-    l = log(exp(l_A) + exp(l_B)),   out = exp(l_A - l) out_A + exp(l_B - l) out_B
+| mode            | block of token i              | paper                                   |
+|-----------------|-------------------------------|-----------------------------------------|
+| `clip_causal`   | c(i)                          | Eq. 3: its own segment, and all before  |
+| `block_causal`  | i // block                    | fixed windows instead of segments       |
+| `token_causal`  | i                             | the predictor's                         |
+| `bidirectional` | 0                             | the whole take                          |
 
-So the cheap causal kernel can do most of the work, and small calls are merged into its result.
+Blocks are contiguous, so token i sees the keys [first, last) from the start of its take to the end
+of its own block, and no T x T mask is needed:
 
-| tensors        | way                                                         | in               |
-|----------------|-------------------------------------------------------------|------------------|
-| CPU, float32   | torch's flash kernel on parts, merged; memory linear in T   | `calls`, `flash` |
-| CPU, bfloat16  | the same, in float32: the matrices around it gain, not this |                  |
-| CUDA           | FlexAttention over tiles of 128 x 128, no mask kept         | `flex`           |
-| anything else  | public API: chunks of whole blocks against all before them  | here             |
-
-The last keeps masks of `CHUNK` x prefix, so it is for short takes and for comparison.
+| tensors                | way                                                       | in       |
+|------------------------|-----------------------------------------------------------|----------|
+| CPU, float32, bfloat16 | torch's flash kernel on parts, merged; in float32         | `cpu`    |
+| CUDA                   | FlexAttention over tiles of 128 x 128, no mask kept       | `flex`   |
+| anything else          | torch's public attention, some queries at a time          | here     |
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pjepa.model import flash, flex
-from pjepa.model.calls import Call, at_rows, between, calls_of, spans, take_ends
+from pjepa.core.runs import token_offsets
+from pjepa.model import cpu, flex
 from pjepa.ui.transfer import sent
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-# Coordinates of packed tokens: take, segment and place (packed, never padded).
+    from pjepa.model.config import EncoderSettings
+
+# q [N, heads, d_h], k and v -> [M, heads, d_h] of the M queries whose result is wanted
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+CHUNK = 256  # queries handled together by the public way
 
 
 @dataclass(frozen=True)
@@ -48,23 +53,17 @@ class Layout:
     take_lengths: tuple[int, ...]
     segment: Tensor  # [N] c(i), counted from 0 in each take
     offset: Tensor  # [N] r(i)
-    index: Tensor  # [N] place in the whole take, also when only some tokens are kept
-    tables: dict[Hashable, Any] = field(default_factory=dict, kw_only=True)  # of `rope_table`
+    index: Tensor  # [N] i, the place in the whole take, also when only some tokens are kept
 
     def at(self, rows: Tensor, lengths: tuple[int, ...]) -> Layout:
         """Return the tokens at `rows` at their original coordinates."""
         places = (self.segment, self.offset, self.index)
-        tables = {key: table.at(rows) for key, table in self.tables.items()}
-        return Layout(lengths, *(p.index_select(0, rows) for p in places), tables=tables)
+        return Layout(lengths, *(place.index_select(0, rows) for place in places))
 
     def to(self, device: torch.device | str) -> Layout:
         """Return the same layout on another device."""
-        return Layout(
-            self.take_lengths,
-            sent(self.segment, device),
-            sent(self.offset, device),
-            sent(self.index, device),
-        )
+        places = (self.segment, self.offset, self.index)
+        return Layout(self.take_lengths, *(sent(place, device) for place in places))
 
     def block(self, attention: str, block: int) -> Tensor:
         """Return the block ids [N] for an attention mode (table above)."""
@@ -77,128 +76,102 @@ class Layout:
         return torch.zeros_like(self.index)
 
 
-def layout_of_segments(segment_lengths: list[list[int]]) -> Layout:
+def layout_of_takes(segments: Sequence[np.ndarray]) -> Layout:
+    """Return the layout of takes given by c(i) of their tokens [T], one array per take."""
+    lengths = tuple(len(segment) for segment in segments)
+    offsets = [token_offsets(segment) for segment in segments]
+    indices = [np.arange(length) for length in lengths]
+    places = (np.concatenate(place) for place in (segments, offsets, indices))
+    return Layout(lengths, *(torch.from_numpy(place.astype(np.int64)) for place in places))
+
+
+def layout_of_segments(segment_lengths: Sequence[Sequence[int]]) -> Layout:
     """Return the layout of takes given by their segment lengths, one list per take."""
-    segment: list[Tensor] = []
-    offset: list[Tensor] = []
-    index: list[Tensor] = []
-    for lengths in segment_lengths:
-        size = torch.tensor(lengths, dtype=torch.long)
-        segment.append(torch.repeat_interleave(torch.arange(len(lengths)), size))
-        offset.extend(torch.arange(length) for length in lengths)
-        index.append(torch.arange(int(size.sum())))
-    return Layout(
-        tuple(sum(lengths) for lengths in segment_lengths),
-        torch.cat(segment),
-        torch.cat(offset),
-        torch.cat(index),
-    )
-
-
-CHUNK = 256  # queries handled together by the public way
-
-
-class Attends(Protocol):
-    """What a layer needs of a batch: attention of its q, k, v [N, heads, d_h], in one step."""
-
-    @property
-    def rows(self) -> Tensor | None:
-        """Return the tokens [M] whose result is wanted, in order; None for all."""
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the result [M, heads, d_h]."""
+    return layout_of_takes([np.repeat(np.arange(len(n)), n) for n in segment_lengths])
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionPlan:
-    """Takes and block ids [N] of a packed batch; what a way of computing needs is made on demand.
+    """Which keys [first, last) each packed token sees; made once per batch, shared by all layers.
 
-    Worked out once, shared by all layers.
+    Both only grow along the batch. What a way of computing needs is made on demand.
     """
 
-    take_lengths: tuple[int, ...]
-    block: Tensor
-    rows: Tensor | None = None  # queries [M] whose result is wanted
-
-    def at(self, rows: Tensor | None) -> AttentionPlan:
-        """Return the plan for some queries only, in order."""
-        return AttentionPlan(self.take_lengths, self.block, rows)
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return `attend` along this plan."""
-        return attend(q, k, v, self)
+    first: Tensor  # [N]
+    last: Tensor  # [N]
+    rows: Tensor | None = None  # queries [M] whose result is wanted, ascending; None: all
 
     @cached_property
-    def ends(self) -> list[int]:
-        """Return where blocks end; a take's end is one too."""
-        block = self.block.cpu().numpy()
-        changes = np.flatnonzero(block[1:] != block[:-1]) + 1
-        return sorted({*changes.tolist(), *take_ends(self.take_lengths)})
-
-    @cached_property
-    def seen(self) -> tuple[Tensor, Tensor]:
-        """Return first and last (exclusive) of the keys that each token sees, [N] and [N]."""
-        return seen_keys(self.take_lengths, self.block)
-
-    @cached_property
-    def calls(self) -> list[Call]:
-        """Return the calls for `flash`."""
+    def of_rows(self) -> tuple[Tensor, Tensor]:
+        """Return `first` and `last` of the wanted queries, [M] and [M]."""
         if self.rows is None:
-            return calls_of(self.take_lengths, self.ends)
-        return at_rows(calls_of(self.take_lengths, self.ends, some=True), self.rows)
+            return self.first, self.last
+        return self.first.index_select(0, self.rows), self.last.index_select(0, self.rows)
+
+    @cached_property
+    def calls(self) -> list[cpu.Call]:
+        """Return the calls of the CPU's kernel."""
+        return cpu.calls_of(*self.of_rows)
 
     @cached_property
     def tiles(self) -> BlockMask:
         """Return the block mask for `flex`."""
-        return flex.tiles_of(*self.seen)
+        return flex.tiles_of(self.first, self.last)
 
-    @cached_property
-    def chunks(self) -> list[Chunk]:
-        """Return the chunks for the public API."""
-        return chunks_of(self)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Return softmax attention of packed q, k, v [N, heads, d_h] -> [M, heads, d_h].
 
+        A compiled model bypasses it. Marking this at the definition would import torch's compiler,
+        which costs every process a second.
+        """
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(self._attend)(q, k, v)
+        return self._attend(q, k, v)
 
-def seen_keys(take_lengths: tuple[int, ...], block: Tensor) -> tuple[Tensor, Tensor]:
-    """Return first [N] and last [N]: token i sees keys [first, last); no wait for a GPU."""
-    count = len(block)
-    lengths = sent(torch.tensor(take_lengths, dtype=torch.long), block.device)
-    starts = lengths.cumsum(0) - lengths
-    first = torch.repeat_interleave(starts, lengths, output_size=count)  # [N]
-    inner = (block[1:] == block[:-1]) & (first[1:] == first[:-1])  # the next token's block is ours
-    stop = torch.arange(1, count + 1, device=block.device)
-    stop = stop.masked_fill(F.pad(inner, (0, 1)), count)  # where a block ends, else N
-    last = stop.flip(0).cummin(0).values.flip(0) if count else stop
-    return first, last
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = of_one_dtype(q, k, v)
+        if not len(v):
+            return v
+        if flex.is_usable(v):
+            out = flex.flex_attend(q, k, v, self.tiles)
+            return out if self.rows is None else out.index_select(0, self.rows)
+        q = q if self.rows is None else q.index_select(0, self.rows)
+        if cpu.is_usable(v):
+            return cpu.flash_attend(q.float(), k.float(), v.float(), self.calls).to(v.dtype)
+        return public_attend(q, k, v, *self.of_rows)
 
 
 def attention_plan(layout: Layout, block: Tensor) -> AttentionPlan:
-    """Return the plan for block ids [N], which must not decrease inside a take."""
-    return AttentionPlan(layout.take_lengths, block)
+    """Return the plan for block ids [N], which must not decrease inside a take.
 
-
-def attend(q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan) -> Tensor:
-    """Return softmax attention of packed q, k, v [N, heads, d_h] along the plan -> [M, heads, d_h].
-
-    A compiled model bypasses it. Marking this at the definition would import torch's compiler,
-    which costs every process a second.
+    No wait for a GPU.
     """
-    if torch.compiler.is_compiling():
-        return torch.compiler.disable(_attend)(q, k, v, plan)
-    return _attend(q, k, v, plan)
+    count = len(block)
+    lengths = sent(torch.tensor(layout.take_lengths, dtype=torch.long), block.device)
+    starts = lengths.cumsum(0) - lengths
+    first = torch.repeat_interleave(starts, lengths, output_size=count)  # [N]
+    same = (block[1:] == block[:-1]) & (first[1:] == first[:-1])  # block as the token before
+    stop = torch.arange(1, count + 1, device=block.device)
+    stop = stop.masked_fill(F.pad(same, (0, 1)), count)  # where a block ends, else N
+    last = stop.flip(0).cummin(0).values.flip(0) if count else stop
+    return AttentionPlan(first, last)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan) -> Tensor:
-    q, k, v = of_one_dtype(q, k, v)
-    if not len(v):
-        return v
-    if flash.is_usable(v) or flash.is_usable_widened(v):
-        q = q if plan.rows is None else q.index_select(0, plan.rows)
-        return flash.flash_attend(q.float(), k.float(), v.float(), plan.calls).to(v.dtype)
-    if flex.is_usable(v):
-        out = flex.flex_attend(q, k, v, plan.tiles)
-    else:
-        out = prefix_attend(q, k, v, plan.chunks)
-    return out if plan.rows is None else out.index_select(0, plan.rows)
+def public_attend(q: Tensor, k: Tensor, v: Tensor, first: Tensor, last: Tensor) -> Tensor:
+    """Return attention [M, heads, d_h] of queries that see keys [first, last) [M], any device.
+
+    By torch's public attention: some queries at a time, under a mask over what any of them sees.
+    """
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))  # [1, heads, N, d_h]
+    parts = [q[:, :, :0]]
+    for start in range(0, len(first), CHUNK):
+        begins, ends = first[start : start + CHUNK, None], last[start : start + CHUNK, None]
+        keys = slice(int(begins[0]), int(ends[-1]))  # both only grow
+        place = torch.arange(keys.start, keys.stop, device=first.device)
+        mask = (begins <= place) & (place < ends)  # [queries, keys]
+        query, key, value = q[:, :, start : start + CHUNK], k[:, :, keys], v[:, :, keys]
+        parts.append(F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
+    return torch.cat(parts, dim=2)[0].transpose(0, 1)
 
 
 def of_one_dtype(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -209,99 +182,52 @@ def of_one_dtype(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tenso
     return q.to(dtype), k.to(dtype), v.to(dtype)
 
 
-@dataclass(frozen=True, eq=False)
-class Chunk:
-    """Queries [start, stop) attend to keys [first, stop) where `mask` allows it."""
-
-    start: int
-    stop: int
-    first: int
-    causal: bool
-    mask: Tensor | None  # bool [stop - start, stop - first]; None: everything
-
-
-def chunks_of(plan: AttentionPlan, limit: int = CHUNK) -> list[Chunk]:
-    """Return spans of whole blocks, about `limit` queries or one block.
-
-    A token-causal take is one.
-    """
-    chunks: list[Chunk] = []
-    for first, last in pairwise([0, *take_ends(plan.take_lengths)]):
-        ends = between(plan.ends, first, last)
-        if 1 < len(ends) == last - first:
-            chunks.append(Chunk(first, last, first, True, None))
-            continue
-        for start, stop in spans(ends, first, limit):
-            mask = None
-            if len(between(ends, start, stop)) > 1:
-                block = plan.block[first:stop]
-                mask = block <= block[start - first :, None]  # [queries, keys]
-            chunks.append(Chunk(start, stop, first, False, mask))
-    return chunks
-
-
-def prefix_attend(q: Tensor, k: Tensor, v: Tensor, chunks: list[Chunk]) -> Tensor:
-    """Return `attend` by torch's public attention, any device and type."""
-    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))  # [1, heads, N, d_h]
-    parts = [
-        F.scaled_dot_product_attention(
-            q[:, :, c.start : c.stop],
-            k[:, :, c.first : c.stop],
-            v[:, :, c.first : c.stop],
-            attn_mask=c.mask,
-            is_causal=c.causal,
-        )
-        for c in chunks
-    ]
-    return torch.cat(parts, dim=2)[0].transpose(0, 1)  # [N, heads, d_h]
-
-
-# 2D rotary positions over (c, r) (paper Sec.
+# Rotary positions: d_S channels of a head turn with c(i), d_T with r(i), the rest not at all.
 
 
 @dataclass(frozen=True)
 class RopeTable:
-    """Tables cos and sin for every token and channel, [N, d_h]; heads share them."""
+    """Cosine and sine of the angle of every token and channel, [N, d_h]; heads share them."""
 
     cos: Tensor
     sin: Tensor
-    turn: Tensor | None = None  # e^(i angle) [N, 1, 1, d_h / 2], if channels come in pairs
-
-    @cached_property
-    def back(self) -> RopeTable:
-        """Return the transposed map, which gradients go through."""
-        if self.turn is not None:
-            return RopeTable(self.cos, -self.sin, self.turn.conj_physical())
-        return RopeTable(self.cos, -_swapped(self.sin))
-
-    def at(self, rows: Tensor) -> RopeTable:
-        """Return the table of the tokens at `rows`."""
-        parts = (self.cos, self.sin) if self.turn is None else (self.cos, self.sin, self.turn)
-        return RopeTable(*(part.index_select(0, rows) for part in parts))
+    turn: Tensor | None = None  # e^(i angle) [N, d_h / 2], if channels turn in pairs
 
 
-@dataclass(frozen=True)
-class Rope:
-    """How a model turns its queries and keys; `by_segment` and `by_offset` are d_S and d_T."""
+def rope_table(layout: Layout, heads: int, config: EncoderSettings) -> RopeTable:
+    """Return the table for a batch, in float32 (bf16 is too coarse for long takes)."""
+    head_dim = config.width // heads
+    by_segment, by_offset = rope_widths(head_dim, config.rope_segment, config.rope_offset)
+    first, second = layout.segment, layout.offset
+    if config.positions == "1d":  # the flat index for both parts, as in the release
+        first = second = layout.index
+    turned = torch.cat(
+        [
+            angles(first, by_segment, config.rope_base, config.rope),
+            angles(second, by_offset, config.rope_base, config.rope),
+        ],
+        dim=1,
+    )
+    if config.positions == "none":
+        turned = torch.zeros_like(turned)
+    turned = F.pad(turned, (0, head_dim - by_segment - by_offset))  # [N, d_h]
+    cos, sin = turned.cos(), turned.sin()
+    if config.rope == "tiled" or head_dim % 2:
+        return RopeTable(cos, sin)
+    return RopeTable(cos, sin, torch.complex(cos[:, ::2], sin[:, ::2]))
 
-    positions: str = "2d"
-    convention: str = "paired"
-    base: float = 10000.0
-    by_segment: int | None = None
-    by_offset: int | None = None
 
-    def widths(self, head_dim: int) -> tuple[int, int]:
-        """Return (d_S, d_T): even halves unless given; what is left over, d_0, is not rotated."""
-        by_segment, by_offset = self.by_segment, self.by_offset
-        if by_segment is None:
-            half = 2 * ((head_dim // 2) // 2)
-            by_segment = half if by_offset is None else 2 * ((head_dim - by_offset) // 2)
-        if by_offset is None:
-            by_offset = 2 * ((head_dim - by_segment) // 2)
-        return by_segment, by_offset
+def rope_widths(head_dim: int, by_segment: int | None, by_offset: int | None) -> tuple[int, int]:
+    """Return (d_S, d_T): even halves unless given; what is left over is not turned."""
+    if by_segment is None:
+        half = 2 * ((head_dim // 2) // 2)
+        by_segment = half if by_offset is None else 2 * ((head_dim - by_offset) // 2)
+    if by_offset is None:
+        by_offset = 2 * ((head_dim - by_segment) // 2)
+    return by_segment, by_offset
 
 
-def angles(position: Tensor, width: int, base: float, layout: str) -> Tensor:
+def angles(position: Tensor, width: int, base: float, convention: str) -> Tensor:
     """Return the angle of every channel [N, width]: frequencies base^(-i / (width/2)).
 
     `paired`: channels 2i and 2i+1 share one, a true rotation. `tiled`: the ladder is repeated
@@ -311,66 +237,23 @@ def angles(position: Tensor, width: int, base: float, layout: str) -> Tensor:
     steps = torch.arange(half, device=position.device, dtype=torch.float32) / half
     ladder = 1.0 / base**steps  # this order of rounding is the released weights'
     turned = position.float()[:, None] * ladder  # [N, width / 2]
-    if layout == "tiled":
+    if convention == "tiled":
         return torch.cat([turned, turned], dim=1)
     return turned.repeat_interleave(2, dim=1)
 
 
-def rope_table(layout: Layout, head_dim: int, rope: Rope) -> RopeTable:
-    """Return the table for a batch, in float32 (bf16 is too coarse for long takes).
-
-    The layout keeps it: teacher and predictor share one, the student's is a part of it.
-    """
-    if (head_dim, rope) not in layout.tables:
-        with torch.inference_mode(False):  # training may use the same layout later
-            layout.tables[head_dim, rope] = _new_table(layout, head_dim, rope)
-    known: RopeTable = layout.tables[head_dim, rope]
-    return known
-
-
-def _new_table(layout: Layout, head_dim: int, rope: Rope) -> RopeTable:
-    by_segment, by_offset = rope.widths(head_dim)
-    first, second = layout.segment, layout.offset
-    if rope.positions == "1d":  # the flat index for both parts, as in the release
-        first = second = layout.index
-    kind, base = rope.convention, rope.base
-    turned = torch.cat(
-        [angles(first, by_segment, base, kind), angles(second, by_offset, base, kind)], dim=1
-    )
-    if rope.positions == "none":
-        turned = torch.zeros_like(turned)
-    rest = head_dim - by_segment - by_offset
-    turned = F.pad(turned, (0, rest))  # [N, d_h]
-    cos, sin = turned.cos(), turned.sin()
-    if kind == "tiled" or head_dim % 2:
-        return RopeTable(cos, sin)
-    return RopeTable(cos, sin, torch.complex(cos[:, ::2], sin[:, ::2])[:, None, None])
-
-
 def rotate(x: Tensor, table: RopeTable) -> Tensor:
     """Return x [N, ..., d_h] turned: channel pair (a, b) becomes (a cos - b sin, b cos + a sin)."""
-    pairs = _paired(x)  # [N, ..., d_h / 2, 2]
+    width, heads = x.shape[-1], (1,) * (x.ndim - 2)
+
+    def shared(values: Tensor) -> Tensor:
+        return values.view(len(x), *heads, values.shape[1])
+
+    pairs = x[..., : width - width % 2].unflatten(-1, (-1, 2))  # [N, ..., d_h / 2, 2]
+    plain = x.device.type == "cpu" and x.dtype == torch.float32
+    if table.turn is not None and plain and not torch.compiler.is_compiling():
+        turned = torch.view_as_complex(pairs) * shared(table.turn)  # one pass instead of four
+        return torch.view_as_real(turned).flatten(-2)
     swapped = torch.stack((-pairs[..., 1], pairs[..., 0]), dim=-1).flatten(-2)
-    swapped = F.pad(swapped, (0, x.shape[-1] % 2))  # a last channel alone stays as it is
-    over_heads = (len(x), *(1,) * (x.ndim - 2), x.shape[-1])
-    cos, sin = table.cos.view(over_heads), table.sin.view(over_heads)
-    return (x * cos + swapped * sin).to(x.dtype)
-
-
-def rotate_(x: Tensor, table: RopeTable) -> None:
-    """Rotate float32 [N, parts, heads, d_h] in place; a true rotation is one pass over x."""
-    if table.turn is None:
-        x.copy_(rotate(x, table))
-    else:
-        torch.view_as_complex(x.unflatten(-1, (x.shape[-1] // 2, 2))).mul_(table.turn)
-
-
-def _paired(x: Tensor) -> Tensor:
-    """Return the channels in pairs [..., d_h // 2, 2]."""
-    width = x.shape[-1]
-    return x[..., : width - width % 2].unflatten(-1, (-1, 2))
-
-
-def _swapped(x: Tensor) -> Tensor:
-    """Return x [N, d_h] with the channels of each pair exchanged."""
-    return torch.cat([_paired(x).flip(-1).flatten(-2), x[:, x.shape[1] // 2 * 2 :]], dim=1)
+    swapped = F.pad(swapped, (0, width % 2))  # a last channel alone stays as it is
+    return (x * shared(table.cos) + swapped * shared(table.sin)).to(x.dtype)

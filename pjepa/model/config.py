@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from pjepa.core.section import Section, SegmentKind
-
-if TYPE_CHECKING:
-    from pjepa.model.attention import Rope
 
 AttentionMode = Literal["clip_causal", "block_causal", "token_causal", "bidirectional"]
 InputNorm = Literal["none", "standardize", "take_center", "causal_center"]
@@ -87,12 +84,6 @@ class EncoderConfig(EncoderSettings):
     d_in: int = Field(ge=1)
     input_norm: InputNorm = "none"
     style_rank: int = Field(0, ge=0)
-
-    def rope_layout(self) -> Rope:
-        """Return how queries and keys are turned."""
-        from pjepa.model.attention import Rope
-
-        return Rope(self.positions, self.rope, self.rope_base, self.rope_segment, self.rope_offset)
 
     @property
     def uses_segments(self) -> bool:

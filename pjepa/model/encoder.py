@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from operator import index
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,12 +21,12 @@ from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from pjepa.core.runs import attention_segments, runs
-from pjepa.model import flash, projected
 from pjepa.model.attention import (
-    Attends,
+    Attend,
     AttentionPlan,
     Layout,
     RopeTable,
@@ -33,13 +34,11 @@ from pjepa.model.attention import (
     layout_of_segments,
     rope_table,
     rotate,
-    rotate_,
 )
-from pjepa.model.calls import Fill
 from pjepa.model.config import EncoderConfig
 from pjepa.model.segments import FoundConfig, FoundParameters, SegmentRule, take_segments
 from pjepa.model.style import Seen, Style, take_mean, visible_style
-from pjepa.nn.layers import Mlp, add_dropped, dropped
+from pjepa.nn.layers import Mlp
 from pjepa.storage.reading import read_object
 from pjepa.storage.writing import atomic_file, write_json
 from pjepa.ui.console import InputError
@@ -60,23 +59,14 @@ class Attention(nn.Module):
         self.proj = nn.Linear(width, width)
 
     def forward(
-        self, x: Tensor, table: RopeTable, plan: Attends, fill: Fill | None = None
+        self, x: Tensor, table: RopeTable, attend: Attend, tokens: Tensor | None = None
     ) -> Tensor:
-        """Return [M, d] at the plan's rows; x [N, d] may be filled up from [C + 1, d]."""
-        if isinstance(plan, AttentionPlan) and projected.is_usable(x):
-            weight, bias = self.qkv.weight, self.qkv.bias
-            out = projected.projected_attend(x, weight, bias, self.heads, table, plan, fill)
-            return self.proj(out)
-        rows = self.qkv(x)
-        if fill is not None:
-            rows = fill.spread(rows)
-        qkv = rows.unflatten(-1, (3, self.heads, -1))  # [N, 3, heads, d_h]
-        if torch.is_grad_enabled() or torch.compiler.is_compiling() or not flash.is_usable(qkv):
-            q, k = rotate(qkv[:, :2], table).unbind(1)
-        else:  # nobody else has seen these numbers
-            rotate_(qkv[:, :2], table)
-            q, k = qkv[:, 0], qkv[:, 1]
-        out = plan.attend(q, k, qkv[:, 2])  # [M, heads, d_h]
+        """Return [M, d] for the queries that `attend` wants, of x [N, d] or x[tokens]."""
+        qkv = self.qkv(x)
+        qkv = qkv if tokens is None else qkv.index_select(0, tokens)
+        qk, v = qkv.unflatten(-1, (3, self.heads, -1)).split((2, 1), dim=1)  # [N, ., heads, d_h]
+        q, k = rotate(qk, table).unbind(1)
+        out = attend(q, k, v.squeeze(1))  # [M, heads, d_h]
         return self.proj(out.flatten(-2))
 
 
@@ -89,18 +79,25 @@ class Block(nn.Module):
         self.attn = Attention(width, heads)
         self.norm2 = nn.LayerNorm(width)
         self.mlp = Mlp(width, int(width * mlp_ratio))
-        self.dropout = dropout
+        self.drop = nn.Dropout(dropout)
 
     def forward(
-        self, x: Tensor, table: RopeTable, plan: Attends, fill: Fill | None = None
+        self,
+        x: Tensor,
+        table: RopeTable,
+        attend: Attend,
+        rows: Tensor | None = None,
+        tokens: Tensor | None = None,
     ) -> Tensor:
-        """Return [M, d] at the plan's rows; x [N, d] may be filled up from [C + 1, d]."""
-        p = self.dropout if self.training else 0.0
-        found = self.attn(self.norm1(x), table, plan, fill)
-        x = x if fill is None else fill.spread(x)
-        x = x if plan.rows is None else x.index_select(0, plan.rows)
-        x = add_dropped(x, found, p)
-        return add_dropped(x, self.mlp(self.norm2(x)), p)
+        """Return tokens [N, d]; with `rows` [M], which `attend` then wants, those only.
+
+        The tokens are x[tokens] if given, where many are alike: each is projected once.
+        """
+        attended = self.attn(self.norm1(x), table, attend, tokens)
+        x = x if tokens is None else x.index_select(0, tokens)
+        x = x if rows is None else x.index_select(0, rows)
+        x = x + self.drop(attended)
+        return x + self.drop(self.mlp(self.norm2(x)))
 
 
 class Stack(nn.ModuleList):
@@ -114,19 +111,20 @@ class Stack(nn.ModuleList):
         table: RopeTable,
         plan: AttentionPlan,
         rows: Tensor | None = None,
-        fill: Fill | None = None,
+        tokens: Tensor | None = None,
     ) -> Tensor:
         """Return x [N, d] after all blocks; with `rows` [M], the last block computes only those.
 
-        With `fill`, x [C + 1, d] is what all tokens are filled up from.
+        With `tokens` [N], what goes in are the rows x[tokens].
         """
         for number, block in enumerate(self):
-            last = plan if rows is None or number < len(self) - 1 else plan.at(rows)
+            wanted = rows if number == len(self) - 1 else None
+            step = plan if wanted is None else replace(plan, rows=wanted)
+            inputs = (x, table, step.attend, wanted, tokens if number == 0 else None)
             if self.recompute and torch.is_grad_enabled():
-                x = checkpoint(block, x, table, last, fill, use_reentrant=False)
+                x = checkpoint(block, *inputs, use_reentrant=False)
             else:
-                x = block(x, table, last, fill)
-            fill = None
+                x = block(*inputs)
         return x
 
 
@@ -170,18 +168,14 @@ class ProcedureEncoder(nn.Module):
     def contextualised(self, x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
         """Return what `forward` does, of tokens that are normalised."""
         plan = attention_plan(layout, self._block(layout))
-        x = dropped(self.entered(x), self.config.dropout if self.training else 0.0)  # [N, d]
-        return self.norm(self.blocks.run(x, self.table(layout), plan, rows))
-
-    def table(self, layout: Layout) -> RopeTable:
-        """Return the rotary positions of the tokens."""
-        config = self.config
-        return rope_table(layout, config.width // config.heads, config.rope_layout())
+        table = rope_table(layout, self.config.heads, self.config)
+        x = F.dropout(self.project(x), self.config.dropout, self.training)  # [N, d]
+        return self.norm(self.blocks.run(x, table, plan, rows))
 
     def _block(self, layout: Layout) -> Tensor:
         return layout.block(self.config.attention, self.config.block)
 
-    def entered(self, x: Tensor) -> Tensor:
+    def project(self, x: Tensor) -> Tensor:
         """Return normalised tokens at the encoder's width, in full precision."""
         projected: Tensor = self.proj(x)
         return projected.to(self.mean.dtype)

@@ -129,7 +129,6 @@ class Jepa(nn.Module):
         if aside is None:
             taught = self.targets(batch, inputs)
         else:
-            self.teacher.table(batch.layout)  # kept in the layout, which both threads read
             taught = aside.submit(self.targets, batch, inputs)
         context = self.context(batch)
         predicted = self.predictions(batch, context)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from pjepa.model.attention import Layout, attention_plan, rope_table
-from pjepa.model.calls import Fill
 from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import Block, Stack
 from pjepa.model.masking import Mask
@@ -34,9 +33,9 @@ class Predictor(nn.Module):
         fill(.) puts context features at visible places, the mask token at targets. All targets
         enter alike but for their place, so the first block projects the mask token once.
         """
-        config = self.encoder
-        table = rope_table(layout, config.width // self.heads, config.rope_layout())
+        table = rope_table(layout, self.heads, self.encoder)
         plan = attention_plan(layout, layout.block("token_causal", 1))
         x = torch.cat([context, self.mask_token.to(context.dtype)])  # [C + 1, d]
-        fill = Fill(mask.context, mask.target)
+        fill = torch.full_like(layout.index, len(context))  # [N] rows of x
+        fill[mask.context] = torch.arange(len(context), device=fill.device)
         return self.norm(self.blocks.run(x, table, plan, mask.target, fill))

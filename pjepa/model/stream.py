@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from pjepa.core.runs import whole_runs
 from pjepa.model.attention import Layout, of_one_dtype, rope_table
-from pjepa.model.calls import spans
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.segments import FoundConfig, FoundParameters, OnlineSegments, SegmentRule
 from pjepa.model.style import Seen
@@ -95,7 +95,7 @@ class KeyValues:
 
 
 @dataclass(frozen=True, eq=False)
-class Cached:
+class CachedAttention:
     """One layer's attention in a stream: new tokens see what is kept, and each other by `mask`.
 
     `mask` bool [n, T] is True where a query may look; None: everywhere.
@@ -103,7 +103,6 @@ class Cached:
 
     past: KeyValues
     mask: Tensor | None
-    rows: None = None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return the attention of the new tokens [n, heads, d_h], which are appended."""
@@ -251,10 +250,9 @@ class EncoderStream:
         x, place = torch.cat(self.open), torch.cat(self.places)
         self.newest = place[:final, 0].numpy()
         self.open, self.places = [x[final:].clone()], [place[final:].clone()]
-        block = self._block(_layout(place[:final]))
-        changes = (block[1:] != block[:-1]).nonzero()[:, 0] + 1
+        block = self._block(_layout(place[:final])).numpy()
         found, inputs = [], []
-        for start, stop in spans([*changes.tolist(), final], 0, CHUNK):
+        for start, stop in whole_runs(block, 0, final, CHUNK):
             features, normal = self._encoded(x[start:stop], place[start:stop])
             found.append(features)
             inputs.append(normal)
@@ -278,12 +276,12 @@ class EncoderStream:
         mask = self._mask(self._block(_layout(place)))
         layout = _layout(sent(place, x.device))
         block = self._block(layout)
-        table = rope_table(layout, config.width // config.heads, config.rope_layout())
+        table = rope_table(layout, config.heads, config)
         mask = None if mask is None else sent(mask, x.device)
         normal = encoder.normalised(x, layout, block, self.seen)  # [n, d_in]
-        x = encoder.entered(normal)  # [n, d]
+        x = encoder.project(normal)  # [n, d]
         for layer, past in zip(encoder.blocks, self.past, strict=True):
-            x = layer(x, table, Cached(past, mask))
+            x = layer(x, table, CachedAttention(past, mask).attend)
         return encoder.norm(x), normal
 
     def _mask(self, block: Tensor) -> Tensor | None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from pjepa.nn.layers import Mlp, add_dropped
+from pjepa.nn.layers import Mlp
 
 # The attentive pooler and classifier of V-JEPA (paper Eq. 1).
 
@@ -62,12 +62,11 @@ class SelfBlock(nn.Module):
         self.attn = SelfAttention(width, heads)
         self.norm2 = nn.LayerNorm(width, eps=EPS)
         self.mlp = Mlp(width, int(width * mlp_ratio))
-        self.dropout = dropout
+        self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        p = self.dropout if self.training else 0.0
-        x = add_dropped(x, self.attn(self.norm1(x), mask), p)
-        return add_dropped(x, self.mlp(self.norm2(x)), p)
+        x = x + self.drop(self.attn(self.norm1(x), mask))
+        return x + self.drop(self.mlp(self.norm2(x)))
 
 
 class CrossAttention(nn.Module):
@@ -94,12 +93,11 @@ class CrossBlock(nn.Module):
         self.xattn = CrossAttention(width, heads)
         self.norm2 = nn.LayerNorm(width, eps=EPS)
         self.mlp = Mlp(width, int(width * mlp_ratio))
-        self.dropout = dropout
+        self.drop = nn.Dropout(dropout)
 
     def forward(self, query: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
-        p = self.dropout if self.training else 0.0
-        y = add_dropped(query, self.xattn(query, self.norm1(x), mask), p)
-        return add_dropped(y, self.mlp(self.norm2(y)), p)
+        y = query + self.drop(self.xattn(query, self.norm1(x), mask))
+        return y + self.drop(self.mlp(self.norm2(y)))
 
 
 class AttentivePooler(nn.Module):

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from pjepa.core.machine import Stream
 from pjepa.model import flex
-from pjepa.model.attention import Layout, attend, attention_plan, layout_of_segments
+from pjepa.model.attention import Layout, attention_plan, layout_of_segments
 from pjepa.model.config import AttentionMode, EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.masking import mask_of
@@ -130,7 +130,7 @@ def _attention_error(device: torch.device, width: int) -> float:
     mask = (take[:, None] == take) & (layout.segment[None, :] <= layout.segment[:, None])
     rows = [x.transpose(0, 1)[None] for x in (q, k, v)]  # [1, heads, N, d_h]
     dense = F.scaled_dot_product_attention(rows[0], rows[1], rows[2], attn_mask=mask)
-    found = attend(q, k, v, attention_plan(layout, layout.segment))
+    found = attention_plan(layout, layout.segment).attend(q, k, v)
     return float((found - dense[0].transpose(0, 1)).abs().max())
 
 

@@ -40,7 +40,7 @@ def test_the_mask_function_is_the_obvious_mask(batch):
     layout, block = batch
     plan = attention_plan(layout, block)
     query, key = torch.arange(len(block))[:, None], torch.arange(len(block))
-    visible = flex.visible_to(*plan.seen)(0, 0, query, key)
+    visible = flex.visible_to(plan.first, plan.last)(0, 0, query, key)
     assert torch.equal(visible, slow.allowed_pairs(layout.take_lengths, block))
 
 

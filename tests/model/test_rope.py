@@ -7,13 +7,12 @@ from torch import Tensor
 
 from pjepa.model.attention import (
     Layout,
-    Rope,
     RopeTable,
     angles,
     layout_of_segments,
     rope_table,
+    rope_widths,
     rotate,
-    rotate_,
 )
 from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
@@ -21,23 +20,33 @@ from pjepa.model.encoder import ProcedureEncoder
 GOLDEN = Path(__file__).parents[1] / "golden" / "pjepa" / "rope_rotation.safetensors"
 
 
-def by_complex_numbers(x: Tensor, layout: Layout, rope: Rope) -> Tensor:
+def turned(x: Tensor, layout: Layout, **settings: object) -> Tensor:
+    """x [N, ..., d_h] turned as by a model of heads of this width."""
+    return rotate(x, rope_table(layout, 4, of_width(x.shape[-1], **settings)))
+
+
+def of_width(head_dim: int, **settings: object) -> EncoderConfig:
+    values = {"d_in": 8, "width": 4 * head_dim, "heads": 4, "rope_base": 100.0, **settings}
+    return EncoderConfig.model_validate(values)
+
+
+def by_complex_numbers(x: Tensor, layout: Layout, config: EncoderConfig) -> Tensor:
     """x [N, heads, d_h] turned pair by pair: z = a + ib becomes z e^(i angle).
 
     A tiled table has two angles for a pair: a is the real part under the first, b the imaginary
     part under the second.
     """
-    by_segment, by_offset = rope.widths(x.shape[-1])
+    by_segment, by_offset = rope_widths(x.shape[-1], None, None)
     places = (layout.segment, layout.offset)
-    if rope.positions == "1d":
+    if config.positions == "1d":
         places = (layout.index, layout.index)
     parts, start = [], 0
     for width, position in zip((by_segment, by_offset), places, strict=True):
         half = width // 2
-        rate = rope.base ** (-torch.arange(half, dtype=torch.float64) / half)
-        channel = torch.arange(width) // 2 if rope.convention == "paired" else torch.arange(width)
+        rate = config.rope_base ** (-torch.arange(half, dtype=torch.float64) / half)
+        channel = torch.arange(width) // 2 if config.rope == "paired" else torch.arange(width)
         angle = position[:, None] * rate[channel % max(half, 1)]  # [N, width]
-        if rope.positions == "none":
+        if config.positions == "none":
             angle = torch.zeros_like(angle)
         turn = torch.polar(torch.ones_like(angle), angle)[:, None]
         part = x[..., start : start + width].contiguous()
@@ -48,42 +57,33 @@ def by_complex_numbers(x: Tensor, layout: Layout, rope: Rope) -> Tensor:
     return torch.cat([*parts, x[..., start:]], dim=-1)
 
 
-@pytest.mark.parametrize("convention", ["paired", "tiled"])
+@pytest.mark.parametrize("rope", ["paired", "tiled"])
 @pytest.mark.parametrize("positions", ["2d", "1d", "none"])
-def test_every_width_turns_as_complex_numbers_do(convention: str, positions: str) -> None:
+def test_every_width_turns_as_complex_numbers_do(rope: str, positions: str) -> None:
     layout = layout_of_segments([[3, 5, 2], [1, 4]])
-    rope = Rope(positions, convention, 100.0)
     torch.manual_seed(0)
     # Angles of the tables are float32: their rounding grows with the position, 4 in 2d, 14 in 1d.
     tolerance = 4e-6 if positions == "1d" else 1e-6
     for head_dim in range(2, 65):
-        x = torch.randn(15, 3, head_dim, dtype=torch.float64)
-        found = rotate(x, rope_table(layout, head_dim, rope))
-        expected = by_complex_numbers(x, layout, rope)
+        x = torch.randn(15, 3, head_dim, dtype=torch.float64, requires_grad=True)
+        found = turned(x, layout, rope=rope, positions=positions)
+        expected = by_complex_numbers(
+            x.detach(), layout, of_width(head_dim, rope=rope, positions=positions)
+        )
         torch.testing.assert_close(found, expected, atol=tolerance, rtol=0)
-
-
-@pytest.mark.parametrize("convention", ["paired", "tiled"])
-@pytest.mark.parametrize("head_dim", [2, 7, 12, 22, 25])
-def test_turning_in_place_and_back_is_the_map_and_its_gradient(
-    convention: str, head_dim: int
-) -> None:
-    table = rope_table(layout_of_segments([[3, 5, 2]]), head_dim, Rope("2d", convention, 100.0))
-    x = torch.randn(10, 2, 3, head_dim, requires_grad=True)
-    expected = rotate(x, table)
-    seed = torch.randn_like(expected)
-    (gradient,) = torch.autograd.grad(expected, x, seed)
-    found = x.detach().clone()
-    rotate_(found, table)
-    torch.testing.assert_close(found, expected.detach())
-    rotate_(seed, table.back)
-    torch.testing.assert_close(seed, gradient)
+        single = x.detach().float().requires_grad_()
+        fast = turned(single, layout, rope=rope, positions=positions)
+        torch.testing.assert_close(fast.double(), expected, atol=1e-5, rtol=0)
+        seed = torch.randn_like(found)
+        (gradient,) = torch.autograd.grad(found, x, seed)
+        (fast_gradient,) = torch.autograd.grad(fast, single, seed.float())
+        torch.testing.assert_close(fast_gradient.double(), gradient, atol=1e-5, rtol=0)
 
 
 def test_the_release_splits_a_head() -> None:
     """Halves rounded down to pairs; what is left over is not turned."""
     expected = {2: (0, 2), 3: (0, 2), 11: (4, 6), 22: (10, 12), 25: (12, 12), 88: (44, 44)}
-    assert {width: Rope().widths(width) for width in expected} == expected
+    assert {width: rope_widths(width, None, None) for width in expected} == expected
 
 
 @pytest.mark.parametrize(("width", "heads"), [(100, 4), (22, 2), (9, 3), (8, 4)])
@@ -122,18 +122,17 @@ def test_tiled_matches_the_authors_code():
 
 
 def test_positions_none_changes_nothing():
-    layout = layout_of_segments([[4, 4]])
     x = torch.randn(8, 2, 12)
-    assert torch.equal(rotate(x, rope_table(layout, 12, Rope("none"))), x)
+    assert torch.equal(turned(x, layout_of_segments([[4, 4]]), positions="none"), x)
 
 
 def test_channels_can_be_given_to_either_coordinate_or_to_none():
     layout = layout_of_segments([[3, 5, 2]])
     x = torch.randn(10, 1, 16)
-    for rope, turned in ((Rope(by_segment=4, by_offset=6), 10), (Rope(by_offset=0), 16)):
-        found = rotate(x, rope_table(layout, 16, rope))
-        assert torch.equal(found[..., turned:], x[..., turned:])
-        assert (found[-1, :, :turned] != x[-1, :, :turned]).any()
-    by_segment_only = rotate(x[:1].expand(10, 1, 16), rope_table(layout, 16, Rope(by_offset=0)))
+    for given, width in (({"rope_segment": 4, "rope_offset": 6}, 10), ({"rope_offset": 0}, 16)):
+        found = turned(x, layout, **given)
+        assert torch.equal(found[..., width:], x[..., width:])
+        assert (found[-1, :, :width] != x[-1, :, :width]).any()
+    by_segment_only = turned(x[:1].expand(10, 1, 16), layout, rope_offset=0)
     assert torch.equal(by_segment_only[3], by_segment_only[7])
     assert not torch.equal(by_segment_only[2], by_segment_only[3])

@@ -116,10 +116,9 @@ def limited(monkeypatch, horizon):
     """The offline encoder whose attention reaches `horizon` tokens before the query's block."""
 
     def attend(self, q, k, v):
-        block = self.block
-        first = torch.searchsorted(block, block)
-        key = torch.arange(len(block))
-        allowed = (block[None, :] <= block[:, None]) & (key >= first[:, None] - horizon)
+        key = torch.arange(len(self.last))
+        begins = torch.searchsorted(self.last, self.last)  # where the query's block begins
+        allowed = (key < self.last[:, None]) & (key >= begins[:, None] - horizon)
         return masked_attention(q, k, v, allowed)
 
     monkeypatch.setattr(AttentionPlan, "attend", attend)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pjepa.model.attention import attend, attention_plan, layout_of_segments
+from pjepa.model.attention import attention_plan, layout_of_segments
 from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.masking import mask_of
@@ -65,8 +65,8 @@ def test_attention_of_bf16_is_computed_in_float32():
     layout = layout_of_segments([[3, 9], [4]])
     plan = attention_plan(layout, layout.segment)
     qkv = torch.randn(3, 16, 2, 8).bfloat16()
-    expected = attend(*qkv.float(), plan)
-    assert torch.equal(attend(*qkv, plan), expected.bfloat16())
+    expected = plan.attend(*qkv.float())
+    assert torch.equal(plan.attend(*qkv), expected.bfloat16())
 
 
 def test_a_step_in_bf16_is_near_the_one_in_fp32():

@@ -17,8 +17,6 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from pjepa.nn.layers import keep_mask
-
 HIDDEN = -1e30  # finite: a padded query that sees nothing must not become NaN
 
 
@@ -180,7 +178,7 @@ class _SparseAttention(Function):
         parts = _attended(buffer, visible, heads)
         v, soft = parts[2:]
         small = sum(part.numel() for part in parts) <= KEPT
-        keep = keep_mask(soft.shape, dropout, x.device) if dropout else None
+        keep = torch.rand_like(soft) >= dropout if dropout else None
         ctx.save_for_backward(x, values, weight, offset, keep, *(parts if small else ()))
         if keep is not None:
             soft = (soft * keep if small else soft.mul_(keep)).div_(1 - dropout)

@@ -17,7 +17,6 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from pjepa.nn.layers import add_dropped
 from pjepa.probes.base.trained import padded
 from pjepa.probes.ltcontext.attention import (
     Band,
@@ -134,7 +133,7 @@ class SparseAttention(nn.Module):
             own_keys=not config.release,
         )
         dropout = config.output_dropout if training and not config.release else 0.0
-        return add_dropped(x, self.proj(F.gelu(found)), dropout)
+        return x + F.dropout(self.proj(F.gelu(found)), dropout)
 
 
 def over_time(x: Tensor) -> Tensor:
@@ -158,7 +157,7 @@ class Layer(nn.Module):
         o = scene.masked(self.windowed_attn(o, values, scene.windows))
         o = scene.masked(self.ltc_attn(o, values, scene.strides))
         dropout = self.dropout if self.training else 0.0
-        return scene.masked(add_dropped(f, self.out_linear(o), dropout))
+        return scene.masked(f + F.dropout(self.out_linear(o), dropout))
 
 
 class Stage(nn.Module):
