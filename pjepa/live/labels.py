@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pjepa.core.runs import JUMP
+from pjepa.live.formats import PredictedStep
 from pjepa.live.memories import AttentiveMemory, LTCausalMemory
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.segments import OnlineSegments, SegmentRule
@@ -24,24 +23,14 @@ from pjepa.probes.ltcausal.probe import LTCausal, LTCausalProbe
 from pjepa.storage.saver import State, numbers, part, under
 from pjepa.ui.console import InputError
 
+NO_SEGMENTS = np.zeros(0, np.int64)
+
 # Probes on a stream: every token's prediction as soon as it is final, equal to the offline one.
 
 
-class Memory(Protocol):
-    """What a probe keeps of earlier tokens."""
-
-    @property
-    def cache_bytes(self) -> int:
-        """Return the bytes held."""
-
-    def probabilities(self, x: Tensor, segment: Tensor, commit: bool) -> Tensor:
-        """Return probabilities [n, C] of the next tokens [n, D]; `commit` keeps the tokens."""
-
-    def state(self) -> State:
-        """Return everything that later tokens depend on."""
-
-    def restore(self, state: State) -> None:
-        """Resume from `state`."""
+def on_host(x: Tensor) -> np.ndarray:
+    """Return the values as float32 in the host's memory."""
+    return x.float().cpu().numpy()
 
 
 class NoMemory:
@@ -63,6 +52,9 @@ class NoMemory:
 
     def restore(self, state: State) -> None:
         return None
+
+
+Memory = NoMemory | AttentiveMemory | LTCausalMemory  # what a probe keeps of earlier tokens
 
 
 class ProbeStream:
@@ -104,12 +96,12 @@ class ProbeStream:
         self._add(features, segments)
         found = self.memory.probabilities(*self._inputs(self.waiting), commit=False)
         self.open, self.segment = kept
-        return found.float().cpu().numpy()
+        return on_host(found)
 
+    @torch.inference_mode()
     def finish(self) -> Features:
         """End the take; return the probabilities of all waiting tokens."""
-        with torch.inference_mode():
-            return self._commit(self.waiting)
+        return self._commit(self.waiting)
 
     def _add(self, features: Features, segments: SegmentIds) -> None:
         if features.ndim != 2 or features.shape[1] != self.open.shape[1]:
@@ -134,7 +126,7 @@ class ProbeStream:
         found = self.memory.probabilities(*self._inputs(final), commit=True)
         self.open, self.segment = self.open[final:], self.segment[final:]
         self.count += final
-        return found.float().cpu().numpy()
+        return on_host(found)
 
     def _inputs(self, count: int) -> tuple[Tensor, Tensor]:
         """Return the first waiting tokens, scaled unless the probe scales them itself."""
@@ -207,22 +199,18 @@ class LabelStream:
         """Return the probabilities of the tokens that are final now."""
         started = time.perf_counter()
         if self.encoder is None:
-            features, ids = tokens, self.segments.push(tokens, ends=False)[:, 0]
-        else:
-            features = self.encoder.push(tokens, ends=False).float().cpu().numpy()
-            ids = self.encoder.newest
-        return self._probed(features, ids, started)
+            return self._probed(tokens, self.segments.push(tokens, ends=False)[:, 0], started)
+        features = on_host(self.encoder.push(tokens, ends=False))
+        return self._probed(features, self.encoder.newest, started)
 
     def end_segment(self) -> np.ndarray:
         """End the segment after the last token; return the probabilities that this makes final."""
         started = time.perf_counter()
         if self.encoder is None:
             self.segments.end()
-            features, ids = self.probe.open[:0].cpu().numpy(), np.zeros(0, np.int64)
-        else:
-            features = self.encoder.end_segment().float().cpu().numpy()
-            ids = self.encoder.newest
-        return self._probed(features, ids, started)
+            return self._probed(self.newest[:0], NO_SEGMENTS, started)
+        features = on_host(self.encoder.end_segment())
+        return self._probed(features, self.encoder.newest, started)
 
     def begin_recording(self) -> np.ndarray:
         """Start a new recording with the next token: end the segment and restart its count."""
@@ -233,22 +221,18 @@ class LabelStream:
     def peek(self) -> np.ndarray:
         """Return probabilities of the waiting tokens, as if the take ended here."""
         if self.encoder is None:
-            features, ids = self.probe.open[:0].cpu().numpy(), np.zeros(0, np.int64)
-        else:
-            features = self.encoder.peek().float().cpu().numpy()
-            ids = self.encoder.waiting_segments
-        return self.probe.peek(features, ids)
+            return self.probe.peek(self.newest[:0], NO_SEGMENTS)
+        return self.probe.peek(on_host(self.encoder.peek()), self.encoder.waiting_segments)
 
     def finish(self) -> np.ndarray:
         """End the take; return the probabilities of all waiting tokens."""
-        found = []
+        started, features, ids = time.perf_counter(), self.newest[:0], NO_SEGMENTS
         if self.encoder is not None:
-            started = time.perf_counter()
-            features = self.encoder.finish().float().cpu().numpy()
-            found.append(self._probed(features, self.encoder.newest, started))
-        return np.concatenate([*found, self.probe.finish()])
+            features, ids = on_host(self.encoder.finish()), self.encoder.newest
+        return np.concatenate([self._probed(features, ids, started), self.probe.finish()])
 
     def _probed(self, features: np.ndarray, ids: np.ndarray, started: float) -> np.ndarray:
+        """Return the probabilities that these features of segments `ids` make final."""
         encoded = time.perf_counter()
         self.spent["encoder"] += encoded - started
         self.newest = features
@@ -276,29 +260,30 @@ class LabelStream:
         self.probe.restore(part("probe", state))
 
 
-@dataclass(frozen=True)
-class Decided:
+@dataclass(frozen=True, kw_only=True)
+class Decided(PredictedStep):
     """One decided step of the procedure: a run of equal labels that can no longer change.
 
     Latencies count from the end of the step: `algorithmic_s` until the frames that decide it had
     arrived, `compute_s` from then until this line was written.
     """
 
-    start: float
-    end: float
-    label: str
-    score: float
-    latency: float
     algorithmic_s: float
     compute_s: float
-    outlook: Mapping[str, object] = field(default_factory=dict)  # next step, progress, surprise
 
     def row(self) -> dict[str, object]:
         """Return the values of one JSON line; what a run has no outlook for is left out."""
-        own = {k: v for k, v in vars(self).items() if k != "outlook"}
-        return {k: round(v, 4) if isinstance(v, float) else v for k, v in own.items()} | {
-            **self.outlook
+        values = {
+            "start": self.start,
+            "end": self.end,
+            "label": self.label,
+            "score": self.score,
+            "latency": self.algorithmic_s + self.compute_s,
+            "algorithmic_s": self.algorithmic_s,
+            "compute_s": self.compute_s,
         }
+        rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in values.items()}
+        return {**rounded, **self.outlook}
 
 
 class StepRuns:
@@ -313,25 +298,26 @@ class StepRuns:
         self, time_s: float, label: int, score: float
     ) -> tuple[float, float, int, float] | None:
         """Return start, end, label and mean score of the step that this token ends, if any."""
-        found = None
+        ended = None
         jumped = self.count and time_s - self.last > JUMP * self.step_s
         cut = bool(self.cuts) and time_s >= self.cuts[0] - self.step_s / 2
         self.cuts = self.cuts[cut:]
         if self.count and (label != self.label or jumped or cut):
-            found = self.start, self.last + self.step_s if jumped else time_s, *self._mean()
-        if not self.count or found:
+            ended = self.start, self.last + self.step_s if jumped else time_s, *self.present()
+        if not self.count or ended:
             self.label, self.start, self.score, self.count = label, time_s, 0.0, 0
         self.last, self.score, self.count = time_s, self.score + score, self.count + 1
-        return found
+        return ended
 
     def finish(self) -> tuple[float, float, int, float] | None:
         """Return the last step."""
         if not self.count:
             return None
-        return self.start, self.last + self.step_s, *self._mean()
+        return self.start, self.last + self.step_s, *self.present()
 
-    def _mean(self) -> tuple[int, float]:
-        return self.label, self.score / self.count
+    def present(self) -> tuple[int, float]:
+        """Return label and mean score of the step that goes on; -1 without one."""
+        return self.label, self.score / max(self.count, 1)
 
     def state(self) -> State:
         """Return the unfinished step."""

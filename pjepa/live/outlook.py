@@ -19,9 +19,7 @@ from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.forecast import Forecaster, ForecastStream, Told, can_forecast
 from pjepa.model.neighbours import HEADS, NeighbourHeads
 from pjepa.model.stream import EncoderStream
-from pjepa.probes.base.scoring import LabelledTake
-from pjepa.probes.linear.config import LinearConfig
-from pjepa.probes.linear.probe import LinearProbe, fit_converged
+from pjepa.probes.linear.probe import LinearProbe
 from pjepa.storage.reading import file_sha256, read_object, read_tensors
 from pjepa.storage.saver import State, numbers
 from pjepa.storage.writing import write_tensors
@@ -31,19 +29,6 @@ from pjepa.storage.writing import write_tensors
 RIDGES = tuple(10.0**power for power in range(-2, 6))
 UNKNOWN = -1
 MODEL = "model.safetensors"
-
-
-def fit_next(
-    features: Mapping[str, np.ndarray],
-    targets: Mapping[str, np.ndarray],
-    fit: Sequence[str],
-    holdout: Sequence[str],
-    classes: int,
-    config: LinearConfig,
-) -> LinearProbe:
-    """Return the converged linear probe from features to the next step."""
-    parts = [[LabelledTake(features[t], targets[t]) for t in takes] for takes in (fit, holdout)]
-    return fit_converged(parts[0], parts[1], classes, config)
 
 
 @dataclass(frozen=True)
@@ -87,21 +72,11 @@ def fit_progress(
     mean, std, bias = x.mean(axis=0), x.std(axis=0) + 1e-6, np.asarray(y.mean())
     x = (x - mean) / std
     square, right = x.T @ x, x.T @ (y - bias)
-    found = []
-    for strength in RIDGES:
-        weight = np.linalg.solve(square + strength * np.eye(len(square)), right)
-        found.append(Ridge(weight, bias, mean, std))
-    return min(found, key=lambda ridge: _error(ridge, features, targets, holdout or fit))
-
-
-def _error(
-    ridge: Ridge,
-    features: Mapping[str, np.ndarray],
-    targets: Mapping[str, np.ndarray],
-    takes: Sequence[str],
-) -> float:
-    rows = [np.abs(ridge.predict(features[take]) - targets[take]) for take in takes]
-    return float(np.concatenate(rows).mean())
+    weights = [np.linalg.solve(square + ridge * np.eye(len(square)), right) for ridge in RIDGES]
+    seen = np.concatenate([features[take] for take in holdout or fit])
+    truth = np.concatenate([targets[take] for take in holdout or fit])
+    ridges = [Ridge(weight, bias, mean, std) for weight in weights]
+    return min(ridges, key=lambda ridge: float(np.abs(ridge.predict(seen) - truth).mean()))
 
 
 ABOUT, NEXT, PROGRESS = "about.json", "next", "progress"  # what `pjepa questions` writes

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pjepa.core.tables import MAX_GAP_S
+from pjepa.core.time import TIME_TOLERANCE
 from pjepa.live.labels import Decided, LabelStream, StepRuns
 from pjepa.live.models import Models
 from pjepa.live.outlook import OutlookStream
@@ -36,7 +37,6 @@ from pjepa.storage.saver import (
     under,
 )
 from pjepa.ui.console import InputError
-from pjepa.video.timeline import Jump
 
 SAVE_S = 5.0  # seconds between two saved states, or
 SAVE_SHARE = 0.05  # of the time, where a long history takes long to write
@@ -65,18 +65,20 @@ class Session:
     ) -> None:
         self.models, self.name, self.options = models, name, options
         self.labels = LabelStream(models.encoder, models.probe, models.rule, options.horizon)
-        rate = models.patches.tokens_fps * models.pooler.facts.per_step
-        self.runs, self.step_s = StepRuns(1 / rate), 1 / rate
+        step_s = 1 / (models.patches.tokens_fps * models.pooler.facts.per_step)
+        names = models.classes.names
+        self.runs = StepRuns(step_s)
+        self.ahead = OutlookStream(models.outlook, self.labels.encoder, names, step_s)
         self.times = np.zeros(0)  # of tokens without a final label
-        self.ahead = OutlookStream(
-            models.outlook, self.labels.encoder, models.classes.names, self.step_s
-        )
-        self.next_step, self.written = 0, 0  # steps that became tokens; bytes of the JSON lines
+        self.next_step = 0  # steps before it became tokens
+        self.arrived = 0.0  # when the frames came that are being labelled
+        self.lines: BinaryIO | None = None  # JSON, and how many bytes of it
+        self.written = 0
         self.jumps = 0  # of the time stamps, since the start or the restart
         kinds = ("algorithmic", "compute")
         self.latencies = {kind: deque[float](maxlen=LATENCIES) for kind in kinds}
-        lines = str(options.jsonl) != STDOUT  # of text; one kind of line there is enough
-        self.view, self.shown, self.next_save = LiveView(options.quiet, lines), LiveNumbers(), 0.0
+        text = str(options.jsonl) != STDOUT  # one kind of line there is enough
+        self.view, self.shown, self.next_save = LiveView(options.quiet, text), LiveNumbers(), 0.0
         if options.state is not None and has_state(options.state):
             self._restore(options.state)
         self.tokens = TokenStream(
@@ -100,116 +102,97 @@ class Session:
     def run(self) -> dict[str, Any]:
         """Run to the end and return a summary (JSON values)."""
         started = time.monotonic()
-        with self.view, _lines(self.options.jsonl, self.written) as out, _interrupt(self.source):
-            if out is not None and out is not sys.stdout.buffer:
-                self.written = out.tell()
+        with self.view, _lines(self.options.jsonl, self.written) as self.lines:
+            if self.lines is not None and self.lines is not sys.stdout.buffer:
+                self.written = self.lines.tell()
             for note in self.models.notes:
                 self.view.note(f"note: {note}")
-            for hop in self.source.hops():
-                taken = time.monotonic()
-                arrived = hop.arrived if self.options.live else taken
-                if hop.jump is not None and hop.start >= self.next_step:
-                    self._break(hop, hop.jump, arrived, out)
-                for tokens in self.tokens.push(hop):
-                    self._tell(self.labels.push(tokens.features), tokens, arrived, out)
-                self._show(hop, started)
-                self._save(out)
-            self._finish(out)
+            with _interrupt(self.source):
+                for hop in self.source.hops():
+                    self._take(hop)
+                    self._show(time.monotonic() - started)
+                    self._save()
+                self._finish()
         return self._summary(time.monotonic() - started)
 
-    def _tell(
-        self, probabilities: np.ndarray, tokens: TimedTokens, arrived: float, out: BinaryIO | None
-    ) -> None:
-        """Write the steps that these final tokens decide."""
-        self.times = np.concatenate([self.times, tokens.times_s])
-        self.next_step = int(tokens.times_s[-1] * self.models.patches.tokens_fps + 1e-6) + 1
-        self.shown.time_s = tokens.until_s
-        self._decide(probabilities, arrived, out)
+    def _take(self, hop: Hop) -> None:
+        """Label the tokens of these frames; no window, segment or step crosses a jump in time."""
+        self.arrived = hop.arrived if self.options.live else time.monotonic()
+        if hop.jump is not None and hop.start >= self.next_step:
+            self.view.note(f"{hop.jump}: a new recording begins there")
+            self.jumps += 1
+            self._label(self.tokens.finish())
+            self._decide(self.labels.begin_recording())
+            self.runs.cuts.append(hop.start / self.models.patches.tokens_fps)
+        self._label(self.tokens.push(hop))
 
-    def _decide(self, probabilities: np.ndarray, arrived: float, out: BinaryIO | None) -> None:
+    def _label(self, complete: list[TimedTokens]) -> None:
+        for tokens in complete:
+            self.times = np.concatenate([self.times, tokens.times_s])
+            rate = self.models.patches.tokens_fps
+            self.next_step = int(tokens.times_s[-1] * rate + TIME_TOLERANCE) + 1
+            self.shown.time_s = tokens.until_s
+            self._decide(self.labels.push(tokens.features))
+
+    def _decide(self, probabilities: np.ndarray) -> None:
         """Write the steps that the oldest waiting tokens decide, now that they are final."""
-        final, self.times = self.times[: len(probabilities)], self.times[len(probabilities) :]
-        compute, until_s = time.monotonic() - arrived, self.shown.time_s
+        final, self.times = np.split(self.times, [len(probabilities)])
+        compute = time.monotonic() - self.arrived
         self.ahead.see(self.labels.newest)
         for moment, row in zip(final.tolist(), probabilities, strict=True):
-            self.latencies["algorithmic"].append(until_s - moment)
+            self.latencies["algorithmic"].append(self.shown.time_s - moment)
             self.latencies["compute"].append(compute)
             best = int(row.argmax())
-            self._write(self.runs.push(moment, best, float(row[best])), until_s, arrived, out)
+            self._write(self.runs.push(moment, best, float(row[best])))
             self.ahead.token()
 
-    def _break(self, hop: Hop, jump: Jump, arrived: float, out: BinaryIO | None) -> None:
-        """Handle a jump in time before this hop: no window, segment or step crosses it."""
-        self.view.note(f"{jump}: a new recording begins there")
-        self.jumps += 1
-        for tokens in self.tokens.finish():
-            self._tell(self.labels.push(tokens.features), tokens, arrived, out)
-        self._decide(self.labels.begin_recording(), arrived, out)
-        self.runs.cuts.append(hop.start / self.models.patches.tokens_fps)
-
-    def _write(
-        self,
-        run: tuple[float, float, int, float] | None,
-        until_s: float,
-        arrived: float,
-        out: BinaryIO | None,
-    ) -> None:
+    def _write(self, run: tuple[float, float, int, float] | None) -> None:
+        """Write a decided step."""
         if run is None:
             return
         start, end, label, score = run
-        wait, compute = max(0.0, until_s - end), time.monotonic() - arrived
-        name = self.models.classes.names[label]
-        told = self.ahead.step()
-        step = Decided(start, end, name, score, wait + compute, wait, compute, told)
-        if out is not None:
-            self.written += out.write((json.dumps(step.row()) + "\n").encode())
-            out.flush()
+        step = Decided(
+            start, end, self.models.classes.names[label], score, self.ahead.step(),
+            algorithmic_s=max(0.0, self.shown.time_s - end),
+            compute_s=time.monotonic() - self.arrived,
+        )  # fmt: skip
+        if self.lines is not None:
+            self.written += self.lines.write((json.dumps(step.row()) + "\n").encode())
+            self.lines.flush()
         self.shown.steps.append(step)
         self.view.decided(step)
 
-    def _finish(self, out: BinaryIO | None) -> None:
+    def _finish(self) -> None:
         """End the take: label all waiting tokens and end the last step.
 
         A source that was cut short may resume after a restart, so its state is saved first.
         """
         ended = self.source.status == "ended"
         if not ended:
-            self._save(out, now=True)
-        arrived = time.monotonic()
-        for tokens in self.tokens.finish():
-            self._tell(self.labels.push(tokens.features), tokens, arrived, out)
-        last = self.labels.finish()
-        self.ahead.see(self.labels.newest)
-        for moment, row in zip(self.times.tolist(), last, strict=True):
-            best = int(row.argmax())
-            run = self.runs.push(moment, best, float(row[best]))
-            self._write(run, self.shown.time_s, arrived, out)
-            self.ahead.token()
-        self.times = self.times[:0]
-        self._write(self.runs.finish(), self.shown.time_s, arrived, out)
+            self._save(now=True)
+        self.arrived = time.monotonic()
+        self._label(self.tokens.finish())
+        self._decide(self.labels.finish())
+        self._write(self.runs.finish())
         if ended and self.options.state is not None:  # nothing to go on with
             remove_state(self.options.state)
 
-    def _show(self, hop: Hop, started: float) -> None:
-        shown, elapsed = self.shown, max(time.monotonic() - started, 1e-9)
-        shown.duration_s, shown.dropped = self.source.duration_s, self.source.dropped
-        shown.fps = self.source.frames / elapsed
-        shown.speed = shown.fps / self.source.grid.fps
+    def _show(self, seconds: float) -> None:
+        """Redraw the view; the present step is provisional: it is only displayed."""
+        if self.view.live is None:
+            return
+        shown, source = self.shown, self.source
+        shown.duration_s, shown.dropped = source.duration_s, source.dropped
+        shown.fps = source.frames / max(seconds, 1e-9)
+        shown.speed = shown.fps / source.grid.fps
         shown.algorithmic_s = shown.time_s - float(self.times[0]) if len(self.times) else 0.0
-        shown.compute_s = time.monotonic() - hop.arrived if self.options.live else 0.0
-        if self.latencies["compute"]:
-            shown.compute_s = self.latencies["compute"][-1]
+        shown.compute_s = next(reversed(self.latencies["compute"]), 0.0)
         shown.outlook = self.ahead.now()
-        if self.view.live is not None:  # the current step is provisional: it is only displayed
-            waiting = self.labels.peek() if self.labels.waiting else np.zeros((0, 1))
-            if len(waiting):
-                best = int(waiting[-1].argmax())
-                shown.current = self.models.classes.names[best]
-                shown.score = float(waiting[-1][best])
-            elif self.runs.count:
-                shown.current = self.models.classes.names[self.runs.label]
-                shown.score = self.runs.score / self.runs.count
-            self.view.update(shown)
+        label, shown.score = self.runs.present()
+        if self.labels.waiting and len(waiting := self.labels.peek()):
+            label, shown.score = int(waiting[-1].argmax()), float(waiting[-1].max())
+        shown.current = "-" if label < 0 else self.models.classes.names[label]
+        self.view.update(shown)
 
     def _summary(self, seconds: float) -> dict[str, Any]:
         return {
@@ -226,9 +209,9 @@ class Session:
             "cache_bytes": self.labels.cache_bytes,
             "window_s": self.tokens.lookahead_s,
             "latency_s": {
-                kind: {f"p{q}": float(np.percentile(found, q)) for q in (50, 95)}
-                for kind, found in self.latencies.items()
-                if found
+                kind: {f"p{q}": float(np.percentile(values, q)) for q in (50, 95)}
+                for kind, values in self.latencies.items()
+                if values
             },
         }
 
@@ -244,13 +227,13 @@ class Session:
             "pooled": models.pooled,
         }
 
-    def _save(self, out: BinaryIO | None, now: bool = False) -> None:
+    def _save(self, now: bool = False) -> None:
         """Save the state every few seconds, or now; the lines it counts are on disk first."""
         folder, started = self.options.state, time.monotonic()
         if folder is None or not (now or started >= self.next_save):
             return
-        if out is not None and out is not sys.stdout.buffer:
-            os.fsync(out.fileno())
+        if self.lines is not None and self.lines is not sys.stdout.buffer:
+            os.fsync(self.lines.fileno())
         save_state(folder, self.state(), self._about())
         saved = time.monotonic()
         self.next_save = saved + max(SAVE_S, (saved - started) / SAVE_SHARE)
@@ -295,7 +278,7 @@ def _lines(path: Path | None, written: int) -> Iterator[BinaryIO | None]:
 @contextmanager
 def _interrupt(source: LiveSource) -> Iterator[None]:
     """Stop the source on Ctrl-C, so that all output is completed; exit at once on a second one."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before: dict[int, Any] = {}
 
     def restore() -> None:
         for number, handler in before.items():
@@ -305,12 +288,9 @@ def _interrupt(source: LiveSource) -> Iterator[None]:
         source.stop()
         restore()
 
-    try:
+    with suppress(ValueError):  # outside the main thread signals do not arrive
         for number in SIGNALS:
-            signal.signal(number, stop)
-    except ValueError:  # not the main thread: signals do not arrive here
-        yield
-        return
+            before[number] = signal.signal(number, stop)
     try:
         yield
     finally:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -156,7 +157,7 @@ class LiveSource:
     def hops(self) -> Iterator[Hop]:
         """Yield hops in order until the source ends, stalls or `stop()` is called.
 
-        A pause is counted in polls: a process that got no CPU for a while has seen no pause.
+        A pause is counted in polls: time in which this process was not scheduled does not count.
         """
         self._ready_at, seen, polls = time.monotonic(), 0, 0
         self._thread.start()
@@ -190,8 +191,7 @@ class LiveSource:
                 with self.video:
                     self._read(self.video)
             elif self.pipe is not None:
-                with _opened(self.pipe) as container:
-                    self._decode(container)
+                self._decode(self.pipe)
             status = "ended"
         except InputError as error:
             status = f"failed: {error}"
@@ -203,7 +203,7 @@ class LiveSource:
             status = f"failed: {type(error).__name__}: {error}"
         if not self._stop.is_set():
             self.status = status
-        self._hand_over(None)
+        self.hand_over(None)
 
     def _read(self, video: Reader) -> None:
         """Read a file, starting with the hop that holds step `start`."""
@@ -224,31 +224,30 @@ class LiveSource:
             times = np.arange(first * grid.tubelet, end * grid.tubelet) / grid.fps
             frames = self.prepare(video.frames(times))
             self._came += 1
-            self._hand_over(Hop(first, end - first, frames, time.monotonic(), cuts.get(first)))
+            self.hand_over(Hop(first, end - first, frames, time.monotonic(), cuts.get(first)))
 
-    def _decode(self, container: Any) -> None:
+    def _decode(self, pipe: Pipe) -> None:
         """Decode a pipe from its first frame."""
-        stream = container.streams.video[0]
-        stream.thread_type = "SLICE"
-        in_order = container.format.name in DECODE_ORDER
-        rate = float(stream.average_rate or 25)
-        clock = Clock(float(stream.time_base or 0), rate, self.max_gap_s)
-        cutter = _Cutter(self.grid, self.prepare, self._arrived, self.shift, self._hand_over)
-        shown: Any = None
-        for frame in self._decoded(container, stream):
-            if self._stop.is_set():
-                return
-            self._came += 1
-            moment = clock.time(frame.dts if in_order else frame.pts)
+        with _opened(pipe) as container:
+            stream = container.streams.video[0]
+            stream.thread_type = "SLICE"
+            in_order = container.format.name in DECODE_ORDER
+            rate = float(stream.average_rate or 25)
+            clock = Clock(float(stream.time_base or 0), rate, self.max_gap_s)
+            cutter, shown = _Cutter(self, pipe), None
+            for frame in self._decoded(container, stream):
+                if self._stop.is_set():
+                    return
+                self._came += 1
+                moment = clock.time(frame.dts if in_order else frame.pts)
+                if shown is not None:
+                    cutter.show(shown, until=moment)
+                if clock.jump is not None:
+                    clock.move(cutter.begin_anew(shown, clock.jump))
+                shown = frame
             if shown is not None:
-                cutter.show(shown, until=moment)
-            if clock.jump is not None:
-                clock.move(cutter.begin_anew(shown, clock.jump))
-            shown = frame
-        if shown is not None:
-            count = token_count(clock.duration, self.grid.tokens_fps)
-            cutter.show(shown, steps=count)
-            cutter.flush()
+                cutter.show(shown, steps=token_count(clock.duration, self.grid.tokens_fps))
+                cutter.flush()
 
     def _decoded(self, container: Any, stream: Any) -> Iterator[Any]:
         """Yield the frames of a pipe; what is damaged is left out and does not end it."""
@@ -266,11 +265,7 @@ class LiveSource:
                 else:
                     yield frame
 
-    def _arrived(self) -> float:
-        """Return when the last decoded frame arrived."""
-        return time.monotonic() if self.pipe is None else self.pipe.arrived
-
-    def _hand_over(self, hop: Hop | None) -> None:
+    def hand_over(self, hop: Hop | None) -> None:
         """Hand a hop to the reader: wait for it (file), or drop the oldest hop (live source)."""
         hurries = self.live and hop is not None and hop.arrived > self._ready_at
         while not self._stop.is_set():
@@ -279,30 +274,17 @@ class LiveSource:
                 return
             except queue.Full:
                 if hurries:
-                    self._drop_oldest()
-
-    def _drop_oldest(self) -> None:
-        try:
-            lost = self._waiting.get_nowait()
-        except queue.Empty:
-            return
-        if lost is not None:
-            self.dropped += lost.steps * self.grid.tubelet
+                    with suppress(queue.Empty):  # the reader was faster
+                        lost = self._waiting.get_nowait()
+                        self.dropped += 0 if lost is None else lost.steps * self.grid.tubelet
 
 
 class _Cutter:
     """Frames in, hops out: one picture for every time of the grid."""
 
-    def __init__(
-        self,
-        grid: StepGrid,
-        prepare: Prepare,
-        arrived: Callable[[], float],
-        shift: int,
-        hand_over: Callable[[Hop], None],
-    ) -> None:
-        self.grid, self.prepare, self.arrived, self.hand_over = grid, prepare, arrived, hand_over
-        self.next, self.shift = 0, shift  # place on the grid; steps that were done before
+    def __init__(self, source: LiveSource, pipe: Pipe) -> None:
+        self.source, self.grid, self.pipe = source, source.grid, pipe
+        self.next = 0  # place on the grid
         self.jump: Jump | None = None  # before the pictures that are here
         self.pictures: list[Frames] = []
         self.upright = Upright()
@@ -329,9 +311,9 @@ class _Cutter:
         """Hand over the frames so far; only the last hop of a take or part is shorter."""
         steps = len(self.pictures) // self.grid.tubelet
         if steps:
-            video = self.prepare(np.stack(self.pictures))
-            start = self.shift + self.next // self.grid.tubelet - steps
-            self.hand_over(Hop(start, steps, video, self.arrived(), self.jump))
+            video = self.source.prepare(np.stack(self.pictures))
+            start = self.source.shift + self.next // self.grid.tubelet - steps
+            self.source.hand_over(Hop(start, steps, video, self.pipe.arrived, self.jump))
             self.jump = None
         self.pictures = []
 

@@ -80,15 +80,13 @@ class TokenStream:
         """Return the patches [steps, cells, width] of a hop, seen in a window that ends with it."""
         size = self.config.frames_per_window
         shown = hop.video if self.history is None else torch.cat([self.history, hop.video], 1)
-        shown = shown[:, -size:]
-        trailing = self.config.window_mode == "trailing"
-        missing = size - shown.shape[1]
-        if missing and trailing:
-            window = torch.cat([shown[:, :1].expand(-1, missing, -1, -1), shown], 1)
-        elif missing:  # a take's last window repeats its last frame, as in training
-            window = torch.cat([shown, shown[:, -1:].expand(-1, missing, -1, -1)], 1)
-        else:
-            window = shown
+        shown, trailing = shown[:, -size:], self.config.window_mode == "trailing"
+        missing = size - shown.shape[1]  # the first or, as in training, the last frame repeats
+        before, after = (missing, 0) if trailing else (0, missing)
+        first, last = shown[:, :1], shown[:, -1:]
+        window = torch.cat(
+            [first.expand(-1, before, -1, -1), shown, last.expand(-1, after, -1, -1)], 1
+        )
         self.history = shown if trailing else None
         steps = encoded_batch(self.backbone, window[None], self.config).array()[0]
         return steps[-hop.steps :] if trailing else steps[: hop.steps]

@@ -59,13 +59,10 @@ class LiveView:
 
     def decided(self, step: Decided) -> None:
         """Print one line for a step: on stdout, or above the view if both share a terminal."""
-        if not self.lines:
-            return
-        line = decided_line(step)
-        if self.live is not None and sys.stdout.isatty():
-            self.console.print(escape(line), highlight=False)
-        else:
-            print(line, flush=True)
+        if self.lines and self.live is not None and sys.stdout.isatty():
+            self.console.print(escape(decided_line(step)), highlight=False)
+        elif self.lines:
+            print(decided_line(step), flush=True)
 
     def update(self, shown: LiveNumbers) -> None:
         """Redraw the view, if there is one."""
@@ -74,11 +71,9 @@ class LiveView:
 
     def note(self, message: str) -> None:
         """Print a note on stderr."""
-        if self.quiet:
-            return
         if self.live is not None:
             self.console.print(escape(message), highlight=False)
-        else:
+        elif not self.quiet:
             say(message)
 
     def drawn(self, shown: LiveNumbers) -> Group:
@@ -123,13 +118,13 @@ def decided_line(step: Decided) -> str:
 
 def outlook_line(outlook: Mapping[str, object]) -> str:
     """Return text such as `next pour 0.61, 40 % done, surprise 0.12`; empty if nothing is known."""
-    shown = {
+    texts = {
         "next": "next {next} {next_score:.2f}",
         "progress": "{progress:.0%} done",
         "surprise": "surprise {surprise:.2f}",
     }
-    text = ", ".join(told.format(**outlook) for name, told in shown.items() if name in outlook)
-    return " ".join(text.split())
+    line = ", ".join(text.format(**outlook) for name, text in texts.items() if name in outlook)
+    return " ".join(line.split())
 
 
 def clock(seconds: float) -> str:

@@ -24,14 +24,13 @@ from pjepa.live.outlook import (
     Ridge,
     clock_features,
     encoder_id,
-    fit_next,
     fit_progress,
 )
 from pjepa.metrics.bootstrap import PERCENTILES, Interval, group_weights
 from pjepa.model.encoder import ProcedureEncoder
-from pjepa.probes.base.scoring import Labels, Roles, take_roles
+from pjepa.probes.base.scoring import LabelledTake, Labels, Roles, take_roles
 from pjepa.probes.linear.config import LinearConfig
-from pjepa.probes.linear.probe import LinearProbe
+from pjepa.probes.linear.probe import LinearProbe, fit_converged
 from pjepa.storage.writing import atomic_folder, write_json
 from pjepa.streams.stream import StreamReader, Take, read_labels
 from pjepa.takes.demo.world import NAMES, Chain, build_chain
@@ -203,7 +202,11 @@ def next_answers(
     """Return the probe of every representation, and its guesses [N] on the reported takes."""
     found = {}
     for name, features in world.features.items():
-        probe = fit_next(features, world.next, roles.fit, roles.holdout, classes, config)
+        fit, holdout = (
+            [LabelledTake(features[take], world.next[take]) for take in takes]
+            for takes in (roles.fit, roles.holdout)
+        )
+        probe = fit_converged(fit, holdout, classes, config)
         guesses = {t: probe.logits(features[t]).argmax(1).cpu().numpy() for t in roles.reported}
         found[name] = probe, guesses
     return found
