@@ -27,6 +27,24 @@ ROOT = Path(__file__).resolve().parents[1]
 REPEATS = 2
 BF16 = "bf16 step over fp32"
 
+# Steps of trained probes on takes of equal segments.
+PROBES = """
+import importlib
+import numpy as np
+import torch
+from pjepa.probes.base.trained import ProbeTake, ProbeTrainer, Task
+draw = np.random.default_rng(0)
+def take(name, width, classes, segments, length):
+    labels = np.repeat(draw.integers(classes, size=segments), length)
+    features = draw.normal(size=(len(labels), width)).astype(np.float32)
+    return ProbeTake(name, features, np.repeat(np.arange(segments), length), labels)
+def trainer(name, settings, width, classes, takes):
+    kind = importlib.import_module(f"pjepa.probes.{name}.probe").TRAINED_KIND
+    config = kind.config(**settings)
+    module = kind.new(config, Task(width, classes, 0), 0).module.train()
+    return ProbeTrainer(module, takes, [], torch.zeros(width), torch.ones(width), config, 0, 0)
+"""
+
 # Each defines `work`. `BF16` runs our step in bf16, and in fp32 that of a commit from before
 # `train_step` had a case in bf16. The demo's pretraining is its model and batches on noise, without
 # terms that are not in the paper; two epochs of 40 takes.
@@ -80,33 +98,25 @@ model, x, lengths = s.encoder(), torch.randn(2000, s.WIDTH), s.lengths_of(2000)
 def work():
     s.streamed(model, x, lengths)
 """,
-    "LTContext": """
-from benchmarks.probes_ltcontext import cases
-work = cases()[0].ours
+    "LTContext": PROBES
+    + """
+one = trainer("ltcontext", {}, 2048, 202, [take("a", 2048, 202, 80, 50)])
+def work():
+    one.step(one.takes, 0)
 """,
-    "FACT": """
-from benchmarks.probes_fact import cases
-work = cases()[0].ours
+    "FACT": PROBES
+    + """
+one = trainer("fact", {}, 2048, 116, [take("a", 2048, 116, 22, 91)])
+def work():
+    one.step(one.takes, 0)
 """,
-    "probes, short takes": """
-import importlib
-import numpy as np
+    "probes, short takes": PROBES
+    + """
 import yaml
-from pjepa.probes.base.trained import Task
-from pjepa.probes.base.trained import ProbeTake, ProbeTrainer
 small = yaml.safe_load(open("params.yaml"))["probe"]  # of the demo
-draw = np.random.default_rng(0)
-def take(name):
-    labels = np.repeat(draw.integers(33, size=19), 12)
-    features = draw.normal(size=(len(labels), 99)).astype(np.float32)
-    return ProbeTake(name, features, np.repeat(np.arange(19), 12), labels)
-takes = [take(str(number)) for number in range(8)]
-def trainer(name):
-    kind = importlib.import_module(f"pjepa.probes.{name}.probe").TRAINED_KIND
-    config = kind.config(**small[name])
-    module = kind.new(config, Task(99, 33, 0), 0).module.train()
-    return ProbeTrainer(module, takes, [], torch.zeros(99), torch.ones(99), config, 0, 0)
-trainers = [trainer(name) for name in ("ltcausal", "ltcontext", "fact")]
+takes = [take(str(number), 99, 33, 19, 12) for number in range(8)]
+names = ("ltcausal", "ltcontext", "fact")
+trainers = [trainer(name, small[name], 99, 33, takes) for name in names]
 def work():
     for one in trainers:
         for shown in takes:
@@ -114,7 +124,8 @@ def work():
 """,
 }
 
-NEEDS = {"probes, short takes": "pjepa/probes/base/trained.py"}  # older commits lack it
+OF_TRAINED = ("LTContext", "FACT", "probes, short takes")
+NEEDS = dict.fromkeys(OF_TRAINED, "pjepa/probes/base/trained.py")  # older commits lack it
 CASES["demo, dropout"] = CASES["demo pretraining"].replace("epochs=2", "epochs=2, dropout=0.3")
 CASES["demo, two cores"] = (
     CASES["demo pretraining"]

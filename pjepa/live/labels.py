@@ -19,7 +19,7 @@ from pjepa.probes.attentive.probe import AttentiveProbe
 from pjepa.probes.base.scoring import Features, SegmentIds, Sight
 from pjepa.probes.base.trained import TrainedProbe
 from pjepa.probes.linear.probe import LinearProbe
-from pjepa.probes.ltcausal.probe import LTCausal, LTCausalProbe
+from pjepa.probes.ltcausal.probe import LTCausal
 from pjepa.storage.saver import State, numbers, part, under
 from pjepa.ui.console import InputError
 
@@ -158,9 +158,8 @@ def _memory(probe: LinearProbe | TrainedProbe, horizon: int | None) -> Memory:
     module = probe.module if isinstance(probe, TrainedProbe) else None
     if isinstance(module, AttentiveProbe):
         return AttentiveMemory(module)
-    if isinstance(module, LTCausalProbe):
-        assert isinstance(module.model, LTCausal)
-        return LTCausalMemory(module.model, horizon)
+    if isinstance(module, LTCausal):
+        return LTCausalMemory(module, horizon)
     if probe.sight != Sight("token"):
         raise InputError(f"a probe that sees to the end of its {probe.sight.to} has no stream yet")
     return NoMemory(probe)

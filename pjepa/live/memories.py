@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from pjepa.model.stream import KeyValues, cached_attend
 from pjepa.probes.attentive.probe import AttentiveProbe, WindowBlock
 from pjepa.probes.ltcausal.probe import LTCausal
-from pjepa.probes.ltcontext.model import Layer, SparseAttention, Stage
+from pjepa.probes.ltcontext.probe import Layer, Stage
 from pjepa.storage.saver import State, numbers
 
 
@@ -191,10 +191,10 @@ class LTCausalMemory:
         """Return the layer's output [n, d] for new frames f [n, d]."""
         whole = torch.cat([past.tail, f])
         o = F.gelu(layer.dilated_conv(whole[None])[0, len(past.tail) :])
-        q, keys, new = _projected(layer.windowed_attn, o, values)
+        q, keys, new = layer.windowed_attn.projected(o, values)
         found = cached_attend(q, *_appended(past.windows, keys, new), sights.windows)
         o = o + layer.windowed_attn.proj(F.gelu(found.flatten(1)))
-        q, keys, new = _projected(layer.ltc_attn, o, values)
+        q, keys, new = layer.ltc_attn.projected(o, values)
         found = self._strided(q, _appended(past.strides, keys, new), past.strides, sights)
         o = o + layer.ltc_attn.proj(F.gelu(found.flatten(1)))
         if commit:
@@ -279,20 +279,6 @@ def _layer_past(layer: Layer) -> LayerPast:
     conv = layer.dilated_conv
     tail = conv.weight.new_zeros(max(conv.shifts), conv.in_channels)
     return LayerPast(tail, KeyValues(), KeyValues())
-
-
-def _projected(
-    attention: SparseAttention, x: Tensor, values: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return q, k, v [n, heads, d_h]; `values` [n, d] feed v, and in the release k too."""
-    heads, weight, bias = attention.config.heads, attention.qkv.weight, attention.qkv.bias
-    q, k, v = attention.qkv(x).unflatten(1, (3, heads, -1)).unbind(1)
-    if values is not None:
-        own = 1 if attention.config.release else 2  # of the three
-        rows = slice(len(weight) // 3 * own, None)
-        fed = F.linear(values, weight[rows], bias[rows]).unflatten(1, (3 - own, heads, -1))
-        q, k, v = (q, k, v)[:own] + fed.unbind(1)
-    return q, k, v
 
 
 def _appended(past: KeyValues, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from pjepa.probes.base.trained import Task
 from pjepa.probes.foreground.config import ForegroundConfig
 from pjepa.probes.linear.probe import LinearProbe
 from pjepa.probes.ltcausal.config import LTCausalConfig
-from pjepa.probes.ltcontext import model as ltcontext
+from pjepa.probes.ltcontext import probe as ltcontext
 from pjepa.probes.ltcontext.attention import HIDDEN, Strides, Visibility
 from pjepa.probes.ltcontext.config import LTContextConfig
 from pjepa.ui.console import InputError

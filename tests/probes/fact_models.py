@@ -10,6 +10,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from pjepa.probes.base.trained import Task
 from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.fact.probe import Fact
 
@@ -37,7 +38,7 @@ def one_thread() -> Iterator[None]:
 
 
 def small(background: int | None = 0, **changes: Any) -> Fact:
-    return Fact(FactConfig(**{**SMALL, **changes}), WIDTH, CLASSES, background)
+    return Fact(FactConfig(**{**SMALL, **changes}), Task(WIDTH, CLASSES, background))
 
 
 def official(**changes: Any) -> Fact:

@@ -9,10 +9,11 @@ from safetensors import safe_open
 from torch import Tensor
 from torch.nn import functional as F
 
+from pjepa.probes.base.trained import Task
 from pjepa.probes.ltcausal.config import LTCausalConfig
 from pjepa.probes.ltcausal.probe import LTCausal
 from pjepa.probes.ltcontext.config import LTContextConfig
-from pjepa.probes.ltcontext.model import LTContext, official_weights
+from pjepa.probes.ltcontext.probe import LTContext, official_weights
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tas"
 FILES = ("ltc_red1_dil4", "ltc_red2_dil2")
@@ -37,12 +38,12 @@ def golden_model(file: str, causal: bool = False, **settings: Any) -> LTContext:
         "window": "W", "stride": "G", "dilation": "DIL", "heads": "HEADS",
     }  # fmt: skip
     values = {ours: theirs[name] for ours, name in names.items()} | NO_DROPOUT | settings
-    shape = theirs["INPUT_DIM"], theirs["NUM_CLASSES"]
+    task = Task(theirs["INPUT_DIM"], theirs["NUM_CLASSES"])
     model: LTContext
     if causal:
-        model = LTCausal(LTCausalConfig(**values), *shape)
+        model = LTCausal(LTCausalConfig(**values), task)
     else:
-        model = LTContext(LTContextConfig(**values), *shape)
+        model = LTContext(LTContextConfig(**values), task)
     state = {k.removeprefix("state."): v for k, v in tensors.items() if k.startswith("state.")}
     model.load_state_dict(official_weights(state))
     return model

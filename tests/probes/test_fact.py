@@ -1,73 +1,35 @@
-"""FACT equals an obvious version of itself."""
+"""FACT part by part against plain formulas, on odd takes and on bad input."""
 
 import itertools
+import re
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from torch import nn
 from torch.testing import assert_close
 
-from benchmarks.probes_fact import plain_forward, plain_loss, plain_match
-from pjepa.probes.fact import branches as frame_branch
-from pjepa.probes.fact.blocks import Exchange, gru_states, runs_of
-from pjepa.probes.fact.branches import conv3, dual_dilated
-from pjepa.probes.fact.losses import block_loss, one_to_many, soft_iou, truth_of
-from pjepa.probes.fact.probe import frame_positions
+from pjepa.probes.base.trained import Task
+from pjepa.probes.fact.blocks import BlockOutput, Exchange, runs_of
+from pjepa.probes.fact.config import FactConfig
+from pjepa.probes.fact.gru import gru_states
+from pjepa.probes.fact.losses import block_loss, soft_iou, truth_of
+from pjepa.probes.fact.probe import Fact
+from pjepa.ui.console import InputError
 from tests.probes.fact_models import (
     CLASSES,
+    SMALL,
+    STRINGS,
+    WIDTH,
     one_thread,
     small,
     some_take,
 )
 
 __all__ = ["one_thread"]
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("frames", [1, 5, 40, 90])
-def test_equals_plain_version(frames: int, seed: int) -> None:
-    features, labels = some_take(frames, seed)
-    model = small(blocks="iUU", tokens=20).double()
-    outputs, plain = model.eval()(features), plain_forward(model, features)
-    for ours, reference in zip(outputs, plain, strict=True):
-        assert_close(ours.frame_logits, reference.frame_logits)
-        assert_close(ours.token_logits, reference.token_logits)
-    loss, reference_loss = model.loss(outputs, labels), plain_loss(model, plain, labels)
-    if frames == 1:  # its smoothness is the mean of nothing there, 0 here
-        assert loss.isfinite()
-        return
-    assert_close(loss, reference_loss)
-    parameters = list(model.parameters())
-    ours_grad = torch.autograd.grad(loss, parameters)
-    plain_grad = torch.autograd.grad(reference_loss, parameters)
-    for found, expected in zip(ours_grad, plain_grad, strict=True):
-        assert_close(found, expected, atol=1e-9, rtol=1e-6)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(1, 40), st.integers(0, 5), st.integers(0, 5), st.integers(1, 6))
-def test_folding_changes_nothing(frames: int, first: int, second: int, width: int) -> None:
-    convs = (conv3(width, 2**first), conv3(width, 2**second), nn.Conv1d(2 * width, width, 1))
-    parameters = [p for conv in convs for p in conv.double().parameters()]
-    x = torch.randn(frames, width, dtype=torch.float64, requires_grad=True)
-    chosen = torch.randn(frames, width, dtype=torch.float64)
-    joined = torch.cat([conv(x.T[None]) for conv in convs[:2]], dim=1)
-    expected = convs[2](joined)[0].T.relu()
-    for fold_from in (0, 1000):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(frame_branch, "FOLD_FROM", fold_from)
-            found = dual_dilated(x, *convs)
-        assert_close(found, expected)
-        gradients = torch.autograd.grad((found * chosen).sum(), [x, *parameters])
-        reference = torch.autograd.grad(
-            (expected * chosen).sum(), [x, *parameters], retain_graph=True
-        )
-        for ours, plain in zip(gradients, reference, strict=True):
-            assert_close(ours, plain, atol=1e-10, rtol=1e-8)
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -79,40 +41,21 @@ def test_gru_equals_torch(steps: int, layers: int) -> None:
     found, expected = gru_states(gru, x), gru(x)[0]
     assert_close(found, expected)
     inputs = [x, *gru.parameters()]
-    reference = torch.autograd.grad((expected * chosen).sum(), inputs)
-    for ours, plain in zip(
-        torch.autograd.grad((found * chosen).sum(), inputs), reference, strict=True
-    ):
-        assert_close(ours, plain)
+    ours, theirs = (torch.autograd.grad((y * chosen).sum(), inputs) for y in (found, expected))
+    assert_close(ours, theirs)
 
 
-@pytest.mark.parametrize("norm", [False, True])
-def test_mstcn_branch(norm: bool) -> None:
-    model = small(blocks="iu", frame="m", frame_norm=norm).double()
-    branch: Any = model.block_list[0].frame_branch
-    x, _ = some_take()
-    f = branch.conv_1x1(x.T[None])
-    for dilation, layer in zip((1, 2, 4), branch.layers, strict=True):
-        assert layer.conv_dilated.dilation == (dilation,)
-        f = f + layer.conv_1x1(layer.conv_dilated(f).relu())
-        f = layer.norm(f.transpose(1, 2)).transpose(1, 2)
-    assert_close(branch(x), branch.conv_out(f)[0].T)
-    assert not any(
-        name.startswith("conv_1x1") for name in model.block_list[1].frame_branch.state_dict()
-    )
-
-
-@pytest.mark.parametrize("positions", [False, True])
-def test_update_block_by_hand(positions: bool) -> None:
-    model = small(blocks="iu", positions=positions).double().eval()
-    features, _ = some_take()
-    first, second = model(features)
+def test_update_block_by_hand() -> None:
+    model = small(blocks="iu").double().eval()
+    first, second = model(some_take()[0])
     block: Any = model.block_list[1]
     x, a, query = first.frames, first.tokens, model.action_query[:, 0]
-    table = frame_positions(len(x), 32, x) if positions else torch.zeros_like(x)
-    a_placed = a + torch.cat([query, torch.zeros(12, 16)], dim=1)
     f2a, a2f = block.f2a_layer, block.a2f_layer
-    logits = f2a.Y_Q(a_placed) @ f2a.X_K(x + table).T / 32**0.5
+
+    def with_position(tokens: torch.Tensor) -> torch.Tensor:
+        return tokens + torch.cat([query, torch.zeros(12, 16)], dim=1)
+
+    logits = f2a.Y_Q(with_position(a)) @ f2a.X_K(x).T / 32**0.5
     assert second.exchange is not None
     assert_close(second.exchange.f2a, logits)
     asked = f2a.Y_W(torch.cat([a, logits.softmax(1) @ f2a.X_V(x)], dim=1))
@@ -123,8 +66,7 @@ def test_update_block_by_hand(positions: bool) -> None:
     a = block.action_branch.out_linear(asked)
     assert_close(second.token_logits, a[:, -7:])
     a = torch.cat([a[:, :-7], a[:, -7:].softmax(1)], dim=1)
-    a_placed = a + torch.cat([query, torch.zeros(12, 16)], dim=1)
-    logits = a2f.Y_Q(x + table) @ a2f.X_K(a_placed).T / 32**0.5
+    logits = a2f.Y_Q(x) @ a2f.X_K(with_position(a)).T / 32**0.5
     assert_close(second.exchange.a2f, logits)
     x = a2f.Y_W(torch.cat([x, logits.softmax(1) @ a2f.X_V(a)], dim=1))
     assert_close(second.frame_logits, block.frame_branch(x)[:, -CLASSES:])
@@ -171,41 +113,109 @@ def test_soft_iou_equals_dense(labels: list[int], tokens: int, by_runs: bool) ->
     assert_close(soft_iou(exchange, truth), dense)
 
 
-def test_match_equals_dense() -> None:
-    features, labels = some_take(90)
-    model = small(tokens=20).double().eval()
-    outputs, plain = model(features), plain_forward(model, features)
-    truth = truth_of(labels)
-    match = model.match(outputs, truth)
-    inside = nn.functional.one_hot(truth.segment_of_frame).double()
-    tokens, segments = plain_match(model.config, plain[-1], inside, truth.classes)
-    assert match.token.tolist() == tokens.tolist()
-    assert match.segment.tolist() == segments.tolist()
+@pytest.mark.parametrize("blocks", STRINGS)
+@pytest.mark.parametrize(
+    "labels", [[2], [-1], [0, 0, 0], [-1, 3, -1, 3, 0], [5, -1], [-1] * 4, [0, 1, 2, 3, 4, 5]]
+)
+def test_odd_takes(labels: list[int], blocks: str) -> None:
+    model = small(blocks=blocks, dropout=0.1)
+    features = torch.randn(len(labels), WIDTH)
+    loss = model.loss(model(features), torch.tensor(labels, dtype=torch.int32))
+    loss.backward()
+    assert loss.isfinite()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    assert all(g.isfinite().all() for g in gradients)
+    assert model.eval().predict(features).shape == (len(labels), CLASSES)
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(4, 9), st.integers(0, 99))
-def test_one_to_many_serves_every_segment(names: list[int], tokens: int, seed: int) -> None:
-    cost = np.random.default_rng(seed).normal(size=(tokens, len(names))).astype(np.float32)
-    classes = np.array(names)
-    token, segment = one_to_many(cost, classes)
-    assert sorted(segment) == list(range(len(names)))
-    assert [(names[s], s) for s in segment] == sorted((names[s], s) for s in segment)
-    assert len({(t, names[s]) for t, s in zip(token, segment, strict=True)}) == len(set(token))
-    own: dict[int, set[int]] = {}  # with one class only, every segment has the whole choice
-    for t, s in zip(token, segment, strict=True):
-        own.setdefault(names[s], set()).add(t)
-    for t, s in zip(token, segment, strict=True):
-        assert all(cost[t, s] <= cost[other, s] for other in own[names[s]])
-    if len(own) == 1:
-        np.testing.assert_array_equal(token, cost.argmin(0)[segment])
+@pytest.mark.parametrize("background", [None, 3])
+@pytest.mark.parametrize("blocks", STRINGS)
+def test_unknown_frames_have_no_gradient(blocks: str, background: int | None) -> None:
+    model = small(background, blocks=blocks, tokens=20, smooth_weight=0.0)
+    features, labels = some_take()
+    labels[7:15] = -1
+    outputs = model.eval()(features.float())
+    outputs[-1].frame_logits.retain_grad()
+    model.loss(outputs, labels).backward()
+    gradient = outputs[-1].frame_logits.grad
+    assert gradient is not None
+    assert (gradient[7:15] == 0).all()
+    assert (gradient[:7] != 0).any(1).all()
+    assert model.loss(model(features.float()), torch.full_like(labels, -1)).item() == 0
 
 
-def test_positions() -> None:
-    table = frame_positions(12_000, 8, torch.zeros(1))
-    for t, pair in ((0, 0), (3, 1), (11_999, 3)):
-        angle = np.float32(t) * 10000 ** (-2 * pair / 8)
-        assert table[t, 2 * pair].item() == pytest.approx(np.sin(angle), abs=1e-3)
-        assert table[t, 2 * pair + 1].item() == pytest.approx(np.cos(angle), abs=1e-3)
-    runs = runs_of(torch.tensor([1, 1, 1, 2, 2, 0]))
-    assert runs.middles().tolist() == [1, 3, 5]
+def test_unknown_frames_do_not_count() -> None:
+    model = small(blocks="iu", tokens=20, smooth_weight=0.0).double().eval()
+    features, labels = some_take()
+    outputs = model(features)
+    part = labels.clone()
+    part[30:] = -1
+    cut = tuple(
+        BlockOutput(
+            output.frame_logits[:30], output.token_logits,
+            output.exchange
+            and Exchange(output.exchange.f2a[:, :30], output.exchange.a2f[:30]),
+            output.frames[:30], output.tokens,
+        )
+        for output in outputs
+    )  # fmt: skip
+    assert_close(model.loss(outputs, part), model.loss(cut, labels[:30]))
+
+
+def test_tokens_grow_to_the_segments() -> None:
+    features, labels = torch.randn(30, WIDTH), torch.arange(30) % CLASSES
+    grown = Fact(FactConfig(**SMALL).with_tokens_for(30), Task(WIDTH, CLASSES, 0))
+    assert grown.config.tokens == 30
+    assert grown.loss(grown(features), labels).isfinite()
+    assert FactConfig(**SMALL).with_tokens_for(3) == FactConfig(**SMALL)
+
+
+def test_bad_input_is_one_line() -> None:
+    model = small()
+    outputs, longer = model(torch.randn(4, WIDTH)), torch.randn(30, WIDTH)
+    wrong: list[tuple[str, Any]] = [
+        ("expected [frames, 20]", lambda: model(torch.randn(4, 3))),
+        ("at least one frame", lambda: model(torch.randn(0, WIDTH))),
+        ("for 4 frames", lambda: model.loss(outputs, torch.zeros(5, dtype=torch.long))),
+        ("for 6 classes", lambda: model.loss(outputs, torch.tensor([0, 1, 2, 6]))),
+        ("-2 to 1", lambda: model.loss(outputs, torch.tensor([0, 1, 1, -2]))),
+        ("hidden above 40", lambda: Fact(FactConfig(**SMALL), Task(WIDTH, 40, 0))),
+        ("diverged", lambda: model.loss(model(torch.full((4, WIDTH), torch.nan)), torch.arange(4))),
+        (
+            "30 segments but there are 12 action tokens; set probe.fact.tokens to 30",
+            lambda: model.loss(model(longer), torch.arange(30) % CLASSES),
+        ),
+    ]
+    for text, call in wrong:
+        with pytest.raises(InputError, match=re.escape(text)) as error:
+            call()
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"blocks": "UU"}, {"blocks": "i"}, {"blocks": "iUi"}, {"tokens": 20}, {"action_heads": 7},
+     {"hidden": 33}, {"action_dim": 1024}, {"ntoken": 3}],
+)  # fmt: skip
+def test_impossible_configs(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        FactConfig(**changes)
+
+
+def test_masking_hides_whole_channels_in_training_alone() -> None:
+    model, x = small(channel_mask=0.5), torch.randn(50, WIDTH)
+    shown = []
+    model.block_list[0].register_forward_pre_hook(lambda _, inputs: shown.append(inputs[0]))
+    model(x)
+    hidden = (shown[0] == 0).all(0)
+    assert 0 < int(hidden.sum()) < WIDTH
+    assert torch.equal(shown[0][:, ~hidden], 2 * x[:, ~hidden])
+    model.eval()(x)
+    assert torch.equal(shown[1], x)
+
+
+def test_layers_start_equal() -> None:
+    model = small(blocks="iU", update_action_layers=2)
+    for block in model.block_list:
+        first, second = block.action_branch.layers
+        assert all(map(torch.equal, first.parameters(), second.parameters()))

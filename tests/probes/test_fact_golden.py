@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from pjepa.probes.fact import branches as frame_branch
+from pjepa.probes.base.trained import Task
 from pjepa.probes.fact.blocks import BlockOutput, Exchange
 from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.fact.losses import block_loss, smoothness, soft_iou
@@ -25,15 +25,7 @@ from tests.probes.fact_models import (
 __all__ = ["one_thread"]
 
 
-@pytest.fixture(params=[4, 0], ids=["plain", "folded"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways of computing a dual dilated layer."""
-    monkeypatch.setattr(frame_branch, "FOLD_FROM", request.param)
-    return "plain" if request.param else "folded"
-
-
-def test_official_logits(path: str) -> None:
-    tolerance = 2e-5 if path == "plain" else ROUNDING
+def test_official_logits() -> None:
     outputs = official()(OFFICIAL["input"])
     for index, output in enumerate(outputs):
         pairs = [("frame_clogit", output.frame_logits), ("action_clogit", output.token_logits)]
@@ -44,7 +36,7 @@ def test_official_logits(path: str) -> None:
             pairs.append(("seg_clogit", output.exchange.logits))
         for name, ours in pairs:
             expected = OFFICIAL[f"block{index}.{name}"].squeeze(1)
-            assert_close(ours, expected, atol=tolerance, rtol=0, msg=f"block {index} {name}")
+            assert_close(ours, expected, atol=2e-5, rtol=0, msg=f"block {index} {name}")
 
 
 def test_official_attention() -> None:
@@ -58,7 +50,7 @@ def test_official_attention() -> None:
         assert_close(output.exchange.frame_attention(), expected, atol=2e-5, rtol=0)
 
 
-def test_official_match_and_prediction(path: str) -> None:
+def test_official_match_and_prediction() -> None:
     model = official()
     outputs = model(OFFICIAL["input"])
     truth = model.truth(outputs, OFFICIAL["label"])
@@ -75,7 +67,7 @@ def test_official_match_and_prediction(path: str) -> None:
     assert_close(probability.sum(1), torch.ones(len(probability)))
 
 
-def test_official_losses_and_gradients(path: str) -> None:
+def test_official_losses_and_gradients() -> None:
     model = official()
     outputs = model(OFFICIAL["input"])
     terms = model.terms(outputs, model.truth(outputs, OFFICIAL["label"]))
@@ -97,7 +89,7 @@ def test_official_losses_and_gradients(path: str) -> None:
     assert norm.item() == pytest.approx(INFO["grad_total_norm"], rel=1e-4)
 
 
-def test_official_training(path: str) -> None:
+def test_official_training() -> None:
     model = official(channel_mask=0.0).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=model.config.lr)
     losses = []
@@ -144,7 +136,7 @@ def test_official_smoothing_and_merging() -> None:
 
 def test_paper_size() -> None:
     with torch.device("meta"):
-        model = Fact(FactConfig(), 2048, 116, 0)
+        model = Fact(FactConfig(), Task(2048, 116, 0))
     blocks = [sum(p.numel() for p in block.parameters()) for block in model.block_list]
     assert blocks == [11_569_920, *[9_783_808] * 3]
     assert model.action_query.numel() == 51_200

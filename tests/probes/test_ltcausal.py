@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from pjepa.probes.base.trained import Task
 from pjepa.probes.ltcausal.config import LTCausalConfig
 from pjepa.probes.ltcausal.probe import LTCausal, segment_order
 from pjepa.ui.console import InputError
@@ -38,7 +39,7 @@ def small_model(seed: int = 0, **options: int) -> LTCausal:
         stages=3, layers=4, width=16, window=8, stride=5, heads=2, **options, **NO_DROPOUT
     )  # fmt: skip
     torch.manual_seed(seed)
-    return LTCausal(config, WIDTH, CLASSES).eval()
+    return LTCausal(config, Task(WIDTH, CLASSES)).eval()
 
 
 def segments_of(lengths: list[int]) -> Tensor:
@@ -51,7 +52,7 @@ def test_equals_the_derived_golden(file: str) -> None:
     features, segments = golden(file)[0]["a.input"][0].T, tensors["segment_id"]
     model = golden_model(file, causal=True)
     for name, end in (("full", 53), ("prefix11", 11), ("prefix28", 28), ("prefix37", 37)):
-        found = torch.stack(model.logits(features[:end], segments[:end])).transpose(1, 2)
+        found = torch.stack(model(features[:end], segments[:end])).transpose(1, 2)
         torch.testing.assert_close(found, tensors[f"{name}.logits"][:, 0], atol=2e-5, rtol=0)
 
 
@@ -85,14 +86,14 @@ def test_a_prefix_of_whole_segments_is_predicted_as_in_the_whole_take(
 def test_the_future_changes_no_bit_of_the_past(lengths: list[int], seed: int, size: float) -> None:
     model, segments = small_model(seed), segments_of(lengths)
     features = random_take(len(segments), WIDTH, seed)
-    whole = model.logits(features, segments)
+    whole = model(features, segments)
     for segment in range(len(lengths) - 1):
         end = sum(lengths[: segment + 1])
         other, rest = features.clone(), len(segments) - end
         other[end:] = size * random_take(rest, WIDTH, seed + 1000)
         changed = segments.clone()
         changed[end:] = torch.arange(rest) // 3 + segment + 1  # later boundaries are future, too
-        for ours, theirs in zip(whole, model.logits(other, changed), strict=True):
+        for ours, theirs in zip(whole, model(other, changed), strict=True):
             assert torch.equal(ours[:end], theirs[:end])
             assert not torch.equal(ours[end:], theirs[end:])
 
@@ -111,7 +112,7 @@ def test_padding_and_batches_change_nothing(takes: list[list[int]], extra: int) 
     with torch.no_grad():
         batch = model(features, segments, valid)
     for number, segment in enumerate(ids):
-        alone = model.logits(random_take(len(segment), WIDTH, number), segment)
+        alone = model(random_take(len(segment), WIDTH, number), segment)
         for ours, theirs in zip(batch, alone, strict=True):
             torch.testing.assert_close(ours[number, : len(segment)], theirs, atol=1e-5, rtol=0)
             assert not ours[number, len(segment) :].any()

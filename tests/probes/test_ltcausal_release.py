@@ -18,8 +18,8 @@ from torch import Tensor
 from pjepa.live.memories import LTCausalMemory
 from pjepa.probes.base.trained import Task
 from pjepa.probes.ltcausal.config import LTCausalConfig
-from pjepa.probes.ltcausal.probe import LTCausal, LTCausalProbe
-from pjepa.probes.ltcontext.model import official_weights
+from pjepa.probes.ltcausal.probe import LTCausal
+from pjepa.probes.ltcontext.probe import official_weights
 from tests.probes.ltc_models import NO_DROPOUT, obvious_logits, random_take
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pjepa" / "lt_causal_release.safetensors"
@@ -44,7 +44,7 @@ def golden(case: str) -> tuple[LTCausal, dict[str, Tensor]]:
         block=theirs["causal_block_size"] if blocks else None,
         **{ours: theirs[name] for ours, name in THEIRS.items()},
     )
-    model = LTCausal(config, tensors["features"].shape[2], tensors["logits"].shape[2]).eval()
+    model = LTCausal(config, Task(tensors["features"].shape[2], tensors["logits"].shape[2])).eval()
     state = {k.removeprefix("sd."): v for k, v in tensors.items() if k.startswith("sd.")}
     model.load_state_dict(official_weights(state))
     return model, tensors
@@ -75,7 +75,7 @@ def small_model(seed: int = 0, **options: Any) -> LTCausal:
     sizes = {"stages": 3, "layers": 3, "width": 16, "window": 5, "stride": 4, "heads": 2}
     config = LTCausalConfig(kind="release", **{**sizes, **NO_DROPOUT, **options})
     torch.manual_seed(seed)
-    return LTCausal(config, 6, 4).eval()
+    return LTCausal(config, Task(6, 4)).eval()
 
 
 @settings(max_examples=15, deadline=None)
@@ -105,7 +105,7 @@ def test_the_norm_decides_whether_it_is_causal() -> None:
         whole, prefix = model.predict(features, segments), model.predict(features[:9], segments[:9])
         assert torch.allclose(whole[:9], prefix, atol=1e-6) is not norm
         section = LTCausalConfig(kind="release", instance_norm=norm)
-        assert LTCausalProbe(section, Task(6, 4)).sight.to == ("take" if norm else "segment")
+        assert LTCausal(section, Task(6, 4)).sight.to == ("take" if norm else "segment")
 
 
 def test_streams_without_its_norm() -> None:

@@ -11,10 +11,11 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.nn import functional as F
 
+from pjepa.probes.base.trained import Task
 from pjepa.probes.ltcausal.config import LTCausalConfig
 from pjepa.probes.ltcausal.probe import LTCausal
 from pjepa.probes.ltcontext.config import LTContextConfig
-from pjepa.probes.ltcontext.model import LTContext, loss_terms
+from pjepa.probes.ltcontext.probe import LTContext, loss_terms
 from pjepa.ui.console import InputError
 from tests.probes.ltc_models import (
     FILES,
@@ -132,7 +133,7 @@ def test_equals_the_obvious_model_with_gradients(
         dilation=dilation, instance_norm=norm, **NO_DROPOUT,
     )  # fmt: skip
     torch.manual_seed(length)
-    model = LTContext(config, 5, 4).double()
+    model = LTContext(config, Task(5, 4)).double()
     features, labels = random_take(length, 5, 0).double(), torch.arange(length) % 4 - 1
     ours, obvious = model(features), obvious_logits(model, features)
     torch.testing.assert_close(ours, obvious, atol=1e-9, rtol=0)
@@ -164,27 +165,23 @@ def test_presets_have_the_published_number_of_parameters(
     kind: type[LTContext], config: LTContextConfig, classes: int, parameters: int
 ) -> None:
     with torch.device("meta"):
-        model = kind(config, 2048, classes)  # type: ignore[arg-type]
+        model = kind(config, Task(2048, classes))  # type: ignore[arg-type]
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
 
 
-def test_prediction_is_the_last_stage_without_dropout() -> None:
-    model = LTContext(SMALL, 6, 3).train()
-    features = random_take(20, 6, 0)
-    found = model.predict(features)
-    assert model.training
-    assert not found.requires_grad
-    torch.testing.assert_close(found, obvious_logits(model, features)[-1].softmax(1).detach())
-    assert [tuple(stage.shape) for stage in model.logits(features)] == [(20, 3)] * 2
+def test_dropout_is_on_in_training_alone_and_comes_from_the_seed() -> None:
+    model, features = LTContext(SMALL, Task(6, 3)), random_take(20, 6, 0)
     torch.manual_seed(0)
     once = model(features)[-1]
-    assert not torch.equal(once, model(features)[-1])  # dropout is on in training
+    assert not torch.equal(once, model(features)[-1])
     torch.manual_seed(0)
-    assert torch.equal(once, model(features)[-1])  # and comes from torch's seed
+    assert torch.equal(once, model(features)[-1])
+    found = model.eval().predict(features)
+    torch.testing.assert_close(found, obvious_logits(model, features)[-1].softmax(1))
 
 
 def test_unknown_frames_and_short_takes_have_a_finite_loss() -> None:
-    model = LTContext(SMALL.model_copy(update=NO_DROPOUT), 6, 3)
+    model = LTContext(SMALL.model_copy(update=NO_DROPOUT), Task(6, 3))
     features = random_take(9, 6, 0)
     logits, labels = model(features), torch.tensor([0, 1, 2, -1, -1, 0, 1, -100, 2])
     known = labels >= 0
@@ -198,7 +195,7 @@ def test_unknown_frames_and_short_takes_have_a_finite_loss() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    model = LTContext(SMALL, 6, 3)
+    model = LTContext(SMALL, Task(6, 3))
     for shape in ((9, 5), (0, 6), (6,), (1, 0, 6)):
         with pytest.raises(InputError, match="expected \\[frames, 6\\]"):
             model(torch.zeros(shape))
@@ -209,13 +206,3 @@ def test_bad_input_is_named() -> None:
     for wrong in ({"window": 7}, {"heads": 3}, {"width": 8, "reduction": 8}, {"layer": 3}):
         with pytest.raises(ValidationError):
             LTContextConfig(**wrong)
-
-
-@torch.no_grad()
-def test_takes_together_give_what_each_gives_alone() -> None:
-    """Padding slightly changes the official model's batches; here it must not."""
-    model = LTContext(SMALL, 5, 3).eval()
-    take = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
-    prefixes = [take[:end] for end in (1, 7, 23, 40)]
-    for found, prefix in zip(model.predict_together(prefixes), prefixes, strict=True):
-        torch.testing.assert_close(found[: len(prefix)], model.predict(prefix), atol=1e-5, rtol=0)

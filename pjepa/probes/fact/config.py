@@ -19,17 +19,15 @@ class FactConfig(TrainedConfig):
     purpose: ClassVar[str] = "FACT and its training."
     tuned: ClassVar[tuple[str, ...]] = ("epochs", "lr", "blocks", "tokens", "hidden")
 
-    # Architecture
+    # Architecture: MS-TCN++ frames, no positions of frames, one token per segment
     blocks: str = Field("iUUU", pattern="^i[uU]+$")  # i input, u update, U update on runs (TDU)
     tokens: int = Field(200, ge=1)  # action tokens, at least the segments of a take [ntoken]
     hidden: int = Field(512, ge=4)  # width between the branches [hid_dim]
-    positions: bool = False  # sinusoidal frame positions [fpos]
     dropout: float = Field(0.0, ge=0, lt=1)  # in every branch
-    frame: Literal["m", "m2"] = "m2"  # MS-TCN | MS-TCN++ [f]
+    channel_mask: float = Field(0.3, ge=0, lt=1)  # of the input; "cross-mask ratio" there [cmr]
     frame_dim: int = Field(256, ge=1)
     frame_layers: int = Field(10, ge=1)  # of block i
     update_frame_layers: int = Field(10, ge=1)  # of blocks u and U
-    frame_norm: bool = False  # layer norm after the residual, MS-TCN only [f_ln]
     action_dim: int = Field(256, ge=1)
     action_heads: int = Field(8, ge=1)
     action_ffn: int = Field(512, ge=1)
@@ -37,14 +35,7 @@ class FactConfig(TrainedConfig):
     update_action_layers: int = Field(1, ge=1)  # of blocks u and U: self attention ("SA")
     segment_layers: int = Field(1, ge=1)  # of the GRU over runs [s_layers]
 
-    # Masking of the input while training
-    channel_mask: float = Field(0.3, ge=0, lt=1)  # "cross-mask ratio" in the table [cmr]
-    time_masks: int = Field(0, ge=0)  # spans of frames set to zero [TM.m, 0: TM.use false]
-    time_mask_frames: int = Field(30, ge=1)  # a span is shorter than this [TM.t]
-    time_mask_share: float = Field(0.05, ge=0, le=1)  # and at most this share [TM.p]
-
     # Matching and losses
-    match: Literal["o2o", "o2m"] = "o2o"  # one segment, or one class, per token
     class_cost: float = Field(0.2, ge=0)  # [pc]
     overlap_cost: float = Field(1.0, ge=0)  # [a2fc]
     background_weight: float = Field(0.5, ge=0)  # [bgw]
@@ -69,8 +60,6 @@ class FactConfig(TrainedConfig):
             raise ValueError("action_dim must be a multiple of action_heads")
         if self.hidden % 2 or self.action_dim > self.hidden:
             raise ValueError("hidden must be even and not below action_dim")
-        if self.frame_norm and self.frame != "m":
-            raise ValueError("frame_norm needs frame: m")
         if self.null_weight is None and self.tokens <= self.average_segments:
             raise ValueError("tokens must exceed average_segments, or set null_weight")
         return self

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -37,9 +35,9 @@ class Truth:
 
 
 class Match(NamedTuple):
-    """Pairs of token and segment, one pair per segment."""
+    """Pairs of token and segment; every segment has a token of its own."""
 
-    token: Tensor  # [S]
+    token: Tensor  # [S] ascending
     segment: Tensor  # [S]
 
 
@@ -65,67 +63,25 @@ def soft_iou(exchange: Exchange, truth: Truth) -> Tensor:
 
 @torch.no_grad()
 def matched(
-    token_logits: Tensor,
-    exchange: Exchange,
-    truth: Truth,
-    kind: Literal["o2o", "o2m"],
-    class_cost: float,
-    overlap_cost: float,
+    token_logits: Tensor, exchange: Exchange, truth: Truth, class_cost: float, overlap_cost: float
 ) -> Match:
     """Return the cheapest pairs, cost = - class_cost P(class) - overlap_cost soft IoU."""
+    from scipy.optimize import linear_sum_assignment  # slow to import, and only training matches
+
     probability = token_logits.softmax(1)[:, truth.classes]  # [M, S]
     cost = -class_cost * probability - overlap_cost * soft_iou(exchange, truth)
     if not cost.isfinite().all():
         raise InputError(
             "FACT: the outputs are not finite, training has diverged; lower probe.fact.lr"
         )
-    classes = truth.classes.cpu().numpy()
-    pairs = one_to_one if kind == "o2o" else one_to_many
-    token, segment = pairs(cost.cpu().numpy(), classes)
-    device = truth.classes.device
-    return Match(torch.from_numpy(token).to(device), torch.from_numpy(segment).to(device))
-
-
-def one_to_one(
-    cost: NDArray[np.float32], classes: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return tokens (ascending) and their segments, every segment with a token of its own."""
-    _enough_tokens(cost, len(classes), "segments")
-    return _cheapest(cost)
-
-
-def _cheapest(cost: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return rows and columns of the cheapest assignment."""
-    from scipy.optimize import linear_sum_assignment  # slow to import, and only training matches
-
-    return linear_sum_assignment(cost)
-
-
-def one_to_many(
-    cost: NDArray[np.float32], classes: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return tokens and segments by class, then time; a token serves one class only.
-
-    Classes choose tokens by the cost summed over their segments; tokens not chosen join their
-    cheapest class, and each segment takes the cheapest token of its class.
-    """
-    names, of_segment = np.unique(classes, return_inverse=True)
-    _enough_tokens(cost, len(names), "classes")
-    per_class = np.stack([cost[:, of_segment == c].sum(1) for c in range(len(names))], axis=1)
-    owner = per_class.argmin(1)  # [M]
-    token, chosen = _cheapest(per_class)
-    owner[token] = chosen
-    segments = np.argsort(of_segment, kind="stable")
-    own = owner[:, None] == of_segment[segments]  # [M, S]
-    return np.where(own, cost[:, segments], np.inf).argmin(0), segments
-
-
-def _enough_tokens(cost: NDArray[np.float32], needed: int, what: str) -> None:
-    if needed > len(cost):
+    tokens, segments = cost.shape
+    if segments > tokens:
         raise InputError(
-            f"FACT: a take has {needed} {what} but there are {len(cost)} action tokens; "
-            f"set probe.fact.tokens to {needed} or more"
+            f"FACT: a take has {segments} segments but there are {tokens} action tokens; "
+            f"set probe.fact.tokens to {segments} or more"
         )
+    pairs = linear_sum_assignment(cost.cpu().numpy())
+    return Match(*(torch.from_numpy(ids).to(cost.device) for ids in pairs))
 
 
 STEEPEST = 16.0  # a change of log-probability is punished up to 4, squared

@@ -1,14 +1,12 @@
-"""FACT as a trained probe."""
+"""FACT (Lu and Elhamifar, CVPR 2024): blocks, loss and prediction."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from pjepa.probes.base.trained import Task, TrainedKind, WholeTakeProbe, padded
+from pjepa.probes.base.trained import Task, TemporalProbe, TrainedKind
 from pjepa.probes.fact.blocks import BlockOutput, InputBlock, RunBlock, UpdateBlock
 from pjepa.probes.fact.config import CONFIG, FactConfig
 from pjepa.probes.fact.losses import (
@@ -37,57 +35,50 @@ def merged_probability(last: BlockOutput, frame_weight: float) -> Tensor:
     assert last.exchange is not None
     by_frame = last.frame_logits.softmax(-1)
     alive = last.token_logits.argmax(-1) < by_frame.shape[-1]  # [M]
-    attention = last.exchange.frame_attention().masked_fill(~alive[..., None, :], -1)
+    if not alive.any():
+        return by_frame
+    attention = last.exchange.frame_attention().masked_fill(~alive, -1)
     token = attention.argmax(-1)  # [T]
-    by_token = last.token_logits[..., :-1].softmax(-1).take_along_dim(token[..., None], -2)
-    merged = (1 - frame_weight) * by_token + frame_weight * by_frame
-    return torch.where(alive.any(-1)[..., None, None], merged, by_frame)
+    by_token = last.token_logits[:, :-1].softmax(-1)[token]
+    return (1 - frame_weight) * by_token + frame_weight * by_frame
 
-
-# FACT for one take: blocks, loss and prediction (Lu and Elhamifar, CVPR 2024).
 
 Outputs = tuple[BlockOutput, ...]
 
 
-class Fact(nn.Module):
-    """The probe: `module(features)` -> outputs, `loss(outputs, labels)`, `predict(features)`."""
+class Fact(TemporalProbe):
+    """FACT on one take; every prediction depends on the whole of it."""
 
     class_weight: Tensor
 
-    def __init__(
-        self, config: FactConfig, width: int, classes: int, background: int | None
-    ) -> None:
+    def __init__(self, config: FactConfig, task: Task) -> None:
         super().__init__()
+        classes = task.classes
         if classes + 1 > config.hidden:
             raise InputError(
                 f"FACT: {classes} classes do not fit; set probe.fact.hidden above {classes}"
             )
-        self.config, self.width = config, width
+        self.config, self.width = config, task.width
         self.action_query = nn.Parameter(torch.randn(config.tokens, 1, config.action_dim))
         kinds = {"u": UpdateBlock, "U": RunBlock}
         updates = [kinds[letter](config, classes) for letter in config.blocks[1:]]
-        self.block_list = nn.ModuleList([InputBlock(config, width, classes), *updates])
-        weights = class_weights(config, classes, background)
+        self.block_list = nn.ModuleList([InputBlock(config, task.width, classes), *updates])
+        weights = class_weights(config, classes, task.background)
         self.register_buffer("class_weight", weights, persistent=False)
 
-    def forward(self, features: Tensor, padding: Tensor | None = None) -> Outputs:
-        """Return the output of every block for features [T, D].
-
-        Takes together are [B, T, D], with `padding` bool [B, T] where they are padded.
-        """
-        expected_ndim = 2 if padding is None else 3
-        if (features.ndim, features.shape[-1]) != (expected_ndim, self.width) or not len(features):
+    def forward(self, features: Tensor, segments: Tensor | None = None) -> Outputs:
+        """Return the output of every block for features [T, D]; segments are not looked at."""
+        if features.ndim != 2 or features.shape[1] != self.width or not len(features):
             raise InputError(
                 f"FACT: features are {tuple(features.shape)}, expected [frames, {self.width}] "
                 "with at least one frame"
             )
-        x = self.masked(features) if self.training else features
+        channels = features.new_ones(self.width)
+        x = features * dropout(channels, self.config.channel_mask, self.training)
         query = self.action_query.squeeze(1)  # [M, action_dim]
-        width, placed = self.config.hidden, self.config.positions
-        position = frame_positions(x.shape[-2], width, x) if placed else None
-        outputs = [self.block_list[0](x, query, position, padding)]
+        outputs = [self.block_list[0](x, query)]
         for block in self.block_list[1:]:
-            outputs.append(block(outputs[-1], query, position, padding))
+            outputs.append(block(outputs[-1], query))
         return tuple(outputs)
 
     def loss(self, outputs: Outputs, labels: Tensor) -> Tensor:
@@ -128,68 +119,11 @@ class Fact(nn.Module):
         config, last = self.config, outputs[-1]
         assert last.exchange is not None  # the last block is u or U
         costs = (config.class_cost, config.overlap_cost)
-        return matched(last.token_logits, last.exchange, truth, config.match, *costs)
+        return matched(last.token_logits, last.exchange, truth, *costs)
 
-    @torch.no_grad()
-    def predict(self, features: Tensor) -> Tensor:
+    def predict(self, features: Tensor, segments: Tensor | None = None) -> Tensor:
         """Return class probabilities [T, C] of features [T, D]: argmax the label, max its score."""
-        return self._predicted(features)
-
-    @torch.no_grad()
-    def predict_together(self, takes: Sequence[Tensor]) -> Tensor:
-        """Return class probabilities [B, T, C] of takes [T_i, D], each as if it were alone."""
-        x, valid = padded(takes)
-        return self._predicted(x, ~valid)
-
-    def _predicted(self, features: Tensor, padding: Tensor | None = None) -> Tensor:
-        training = self.training
-        try:
-            last = self.eval()(features, padding)[-1]
-        finally:
-            self.train(training)
-        return merged_probability(last, self.config.merge_weight)
-
-    def masked(self, x: Tensor) -> Tensor:
-        """Return features [T, D] with random channels, then random spans of time, set to zero."""
-        config, frames = self.config, len(x)
-        x = x * dropout(x.new_ones(x.shape[1]), config.channel_mask)
-        for _ in range(config.time_masks):
-            drawn = int(torch.randint(config.time_mask_frames, ()))
-            length = min(int(config.time_mask_share * frames), drawn)
-            start = int(torch.randint(frames - length + 1, ()))
-            x[start : start + length] = 0
-        return x
-
-
-def frame_positions(frames: int, width: int, like: Tensor) -> Tensor:
-    """Return sinusoids [T, width] with base 10000: even channels sine, odd channels cosine."""
-    time = torch.arange(frames, device=like.device, dtype=torch.float32)
-    pair = torch.arange(0, width, 2, device=like.device, dtype=torch.float32)
-    angle = time[:, None] * 10000.0 ** (-pair / width)  # [T, width / 2]
-    return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1).to(like.dtype)
-
-
-class FactProbe(WholeTakeProbe):
-    """FACT (CVPR 2024) on one take; every prediction depends on the whole of it."""
-
-    def __init__(self, config: FactConfig, task: Task) -> None:
-        super().__init__()
-        self.model = Fact(config, task.width, task.classes, task.background)
-
-    def forward(self, features: Tensor, segments: Tensor) -> Outputs:
-        return self.model(features)
-
-    def loss(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """Return the mean of the blocks' losses."""
-        return self.model.loss(outputs, labels)
-
-    def predict(self, features: Tensor, segments: Tensor) -> Tensor:
-        """Return the merged probabilities of frames and tokens [T, C]."""
-        return self.model.predict(features)
-
-    def predict_together(self, takes: Sequence[Tensor]) -> Tensor:
-        """Return the merged probabilities of several takes [B, T, C]."""
-        return self.model.predict_together(takes)
+        return merged_probability(self(features)[-1], self.config.merge_weight)
 
 
 # How the registry builds, fits and loads this probe.
@@ -197,7 +131,7 @@ class FactProbe(WholeTakeProbe):
 TRAINED_KIND = TrainedKind(
     "fact",
     CONFIG,
-    FactProbe,
+    Fact,
     adapt=lambda config, task: config.with_tokens_for(task.most_segments),
 )
 KIND = TRAINED_KIND.probe_kind

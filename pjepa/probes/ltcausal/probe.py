@@ -1,4 +1,4 @@
-"""LT-Causal as a trained probe."""
+"""LT-Causal (paper, Supplement "Causal temporal probes"): LTContext without later segments."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from torch.nn import functional as F
 from pjepa.probes.base.scoring import Sight
 from pjepa.probes.base.trained import Task, TrainedKind
 from pjepa.probes.ltcausal.config import CONFIG, LTCausalConfig
-from pjepa.probes.ltcontext.model import LTContext
-from pjepa.probes.ltcontext.probe import LTContextProbe
+from pjepa.probes.ltcontext.probe import LTContext
 from pjepa.ui.console import InputError
-
-# LT-Causal (paper, Supplement "Causal temporal probes"): LTContext without later segments.
 
 
 class LTCausal(LTContext):
-    """LTContext's interface; `module(features, segments)` needs segments [T] (or [B, T]).
+    """LTContext that sees its own segment, or a fixed block, and the past.
 
-    With `config.block` set, segments are blocks of that many frames from frame 0 on, whatever is
-    given: no annotation is needed, and a frame looks ahead to the end of its block.
+    Its segments are [T] (or [B, T]). With `config.block` set, segments are blocks of that many
+    frames from frame 0 on, whatever is given: no annotation is needed, and a frame looks ahead to
+    the end of its block. The release's, with its instance norm, sees the whole take.
     """
 
     causal = True  # of convolutions and attention; an instance norm still sees everything
     config: LTCausalConfig
 
-    def __init__(self, config: LTCausalConfig, width: int, classes: int) -> None:
-        super().__init__(config, width, classes)
+    def __init__(self, config: LTCausalConfig, task: Task) -> None:
+        super().__init__(config, task)
+        self.sight = Sight("segment") if config.block is None else Sight("block", config.block)
+        if config.normalised:
+            self.sight = Sight("take")
 
     def _segments(self, x: Tensor, segments: Tensor | None) -> Tensor:
         batch, length, _ = x.shape
@@ -61,21 +62,7 @@ def segment_order(ids: Tensor) -> Tensor:
     return F.pad(changes.cumsum(1), (1, 0))
 
 
-class LTCausalProbe(LTContextProbe):
-    """LT-Causal (paper, Supplement): sees its own segment, or a fixed block, and the past.
-
-    The release's, with its instance norm, sees the whole take.
-    """
-
-    def __init__(self, config: LTCausalConfig, task: Task) -> None:
-        super(LTContextProbe, self).__init__()
-        self.model = LTCausal(config, task.width, task.classes)
-        self.sight = Sight("segment") if config.block is None else Sight("block", config.block)
-        if config.normalised:
-            self.sight = Sight("take")
-
-
 # How the registry builds, fits and loads this probe.
 
-TRAINED_KIND = TrainedKind("ltcausal", CONFIG, LTCausalProbe)
+TRAINED_KIND = TrainedKind("ltcausal", CONFIG, LTCausal)
 KIND = TRAINED_KIND.probe_kind
