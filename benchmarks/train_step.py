@@ -18,8 +18,10 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from torch import Tensor
@@ -30,8 +32,9 @@ from pjepa.model.attention import Layout, attention_plan
 from pjepa.model.objective import Batch, Jepa
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.pretrain.data import TrainingTake, pack, whole
-from pjepa.pretrain.loop import Trainer, pretrain
-from pjepa.pretrain.setup import new_model, optimizer_for
+from pjepa.pretrain.feed import FileTokens
+from pjepa.pretrain.loop import Progress, Trainer, pretrain
+from pjepa.pretrain.setup import measure, new_model, optimizer_for
 from pjepa.ui.device import bf16_trial
 
 TAKES, DEMO_TAKES = (500, 900, 1500, 3000), (170, 340)
@@ -77,22 +80,31 @@ def inputs(kind: str) -> tuple[PjepaConfig, list[TrainingTake], Batch]:
     if bf16:
         config = config.model_copy(update={"precision": bf16})
     takes = [synthetic_take(n, tokens, d_in) for n, tokens in enumerate(lengths)]
-    return config, takes, pack([whole(take) for take in takes], 0, config, d_in)
+    return config, takes, packed(takes, config)
+
+
+def packed(takes: list[TrainingTake], config: PjepaConfig) -> Batch:
+    """Return whole takes as one batch."""
+    import torch
+
+    tokens = FileTokens(takes, torch.device("cpu"))
+    return pack([whole(take) for take in takes], 0, config, tokens)
 
 
 def case(kind: str) -> Work:
     """Return a callable for one optimiser step on some takes, which returns the first loss."""
     config, takes, batch = inputs(kind)
-    model = new_model(config, takes)
+    model = new_model(config, takes, measure(takes))
     if kind != "plain":
-        trainer = Trainer(model, optimizer_for(model, config), config)
+        trainer = Trainer(model, config)
         return lambda: _mean_loss(trainer, batch)
     return plain_step(model, batch, config)
 
 
-def _mean_loss(trainer: Trainer, batch: object) -> float:
-    step = trainer.step([batch], trainer.config.lr, 0)  # type: ignore[list-item]
-    return float(step.losses[0]) / step.counts.targets
+def _mean_loss(trainer: Trainer, batch: Batch) -> float:
+    trainer.progress = Progress()
+    trainer.step([batch])
+    return trainer.progress.means()[0]
 
 
 def plain_step(model: Jepa, batch: object, config: PjepaConfig) -> Work:
@@ -162,11 +174,10 @@ def long_take() -> Work:
     """
     config = PjepaConfig(mask_ratio=0.6, threads=1, checkpoint_activations=True)
     take = synthetic_take(0, 9600, 2048)
-    model = new_model(config, [take])
-    trainer = Trainer(model, optimizer_for(model, config), config)
+    trainer = Trainer(new_model(config, [take], measure([take])), config)
 
     def work() -> float:
-        trainer.step([pack([whole(take)], 0, config, 2048)], config.lr, 0)
+        trainer.step([packed([take], config)])
         return resident("VmHWM") / 1024
 
     return work
@@ -185,16 +196,14 @@ def throughput(tokens: int, takes: int, budget: int) -> Work:
 
     def work() -> tuple[float, float]:
         seen: list[Trainer] = []
-        original = Trainer.__post_init__
+        step = Trainer.step
 
-        def remember(self: Trainer) -> None:
-            original(self)
-            seen.append(self)
+        def remember(self: Trainer, batches: Sequence[Batch]) -> Tensor:
+            seen[:] = [self]
+            return step(self, batches)
 
-        Trainer.__post_init__ = remember  # type: ignore[method-assign]
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(Trainer, "step", remember):
             pretrain(made, config, Path(folder) / "w", Path(folder) / "o", lambda entry: None)
-        Trainer.__post_init__ = original  # type: ignore[method-assign]
         elapsed = time.monotonic() - seen[0].started
         return seen[0].tokens / elapsed, seen[0].waited / elapsed
 
@@ -207,15 +216,14 @@ def second_core(rounds: int = 10, steps: int = 10) -> Work:
     Both alternately in one process, the medians of all rounds.
     """
     config, takes, batch = inputs("demo")
-    model = new_model(config, takes)
-    trainer = Trainer(model, optimizer_for(model, config), config)
+    trainer = Trainer(new_model(config, takes, measure(takes)), config)
     executor = ThreadPoolExecutor(1)
 
     def seconds(thread: ThreadPoolExecutor | None) -> float:
-        trainer.aside = thread
+        trainer.teacher_thread = thread
         started = time.perf_counter()
         for _ in range(steps):
-            trainer.step([batch], config.lr, 0)
+            trainer.step([batch])
         return (time.perf_counter() - started) / steps
 
     def work() -> tuple[float, float]:

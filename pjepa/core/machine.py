@@ -17,7 +17,7 @@ from pjepa.storage.roots import LOCAL, local_values
 from pjepa.ui.console import InputError
 
 DEVICE, WORKERS = "PJEPA_DEVICE", "PJEPA_WORKERS"
-Stream = Literal["auto", "device", "host", "file"]
+Stream = Literal["auto", "device", "file"]
 
 
 class MachineConfig(Section):

@@ -64,7 +64,6 @@ class PjepaConfig(EncoderSettings, MachineSection):
     epochs: int = Field(1000, ge=0)
     lr: float = Field(1e-4, gt=0)
     weight_decay: float = Field(0.04, ge=0)
-    decay: Literal["all", "matrices"] = "all"  # matrices: not on biases, norms, mask token
     milestones: tuple[int, ...] = (500,)
     gamma: float = Field(0.1, gt=0, le=1)
     warmup_steps: int = Field(0, ge=0)

@@ -1,4 +1,4 @@
-"""Segments exchanged between takes, so that no take can be learned by heart.
+"""Segments exchanged between takes, so that no take can be memorised.
 
 An epoch shows, in place of a segment, one of the `NEAREST` segments of other takes with probability
 p (`pjepa.exchange`). Nearest are those whose mean tokens, in units of the training tokens' spread,
@@ -18,9 +18,11 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from pjepa.core.runs import runs
-from pjepa.pretrain.data import Piece, TrainingTake, token_statistics
+from pjepa.core.runs import segment_means
+from pjepa.pretrain.config import PjepaConfig
+from pjepa.pretrain.data import Piece, TrainingTake, segments_of
 
 NEAREST = 5  # segments of other takes among which one is drawn
 EXCHANGE = 3  # what a random stream is for, beside those of `data`
@@ -30,67 +32,52 @@ ROWS = 256  # segments compared with all others at a time
 class Exchange:
     """The segments of all training takes, and for each those that may stand in for it."""
 
-    def __init__(
-        self,
-        takes: Sequence[TrainingTake],
-        share: float,
-        seed: int,
-        centred: bool,
-        device: str = "cpu",  # where segments are compared
-    ) -> None:
-        self.share, self.seed = share, seed
-        self.segments = {take.number: _segments(take) for take in takes}
-        self.pieces = [piece for found in self.segments.values() for piece in found]
-        ends = np.cumsum([len(found) for found in self.segments.values()])
+    def __init__(self, takes: Sequence[TrainingTake], std: Tensor, config: PjepaConfig) -> None:
+        self.share, self.seed = config.exchange, config.seed
+        self.segments = {take.number: segments_of(take) for take in takes}
+        self.pieces = [piece for pieces in self.segments.values() for piece in pieces]
+        ends = np.cumsum([len(pieces) for pieces in self.segments.values()])
         self.first = dict(zip(self.segments, [0, *ends.tolist()], strict=False))
-        self.centre = {take.number: _mean(take.features) for take in takes} if centred else None
-        self.nearest = self._nearest(token_statistics(takes)[1], device)
+        self.centre: dict[int, np.ndarray] | None = None  # mean token [D] of takes, if removed
+        if config.centres_takes():
+            self.centre = {t.number: t.features.mean(axis=0, dtype=np.float64) for t in takes}
+        self.nearest = self._nearest(takes, std.cpu().numpy(), config.device)
 
-    def pieces_of(self, take: TrainingTake, epoch: int) -> tuple[Piece, ...]:
+    def pieces_of(self, take: TrainingTake, epoch: int) -> list[Piece]:
         """Return what an epoch shows in place of a take, a piece for every segment."""
         own, first = self.segments[take.number], self.first[take.number]
         rng = np.random.default_rng([self.seed, EXCHANGE, epoch, take.number])
-        asked, drawn = rng.random((2, len(own)))
-        choices = self.nearest[first : first + len(own)]  # [segments, k]
-        count = choices.shape[1]  # 0: there is no other take
-        return tuple(
-            self._lent(near[int(which * count)], take) if count and ask < self.share else piece
-            for piece, near, ask, which in zip(own, choices, asked, drawn, strict=True)
-        )
+        chances, choices = rng.random((2, len(own)))
+        nearest = self.nearest[first : first + len(own)]  # [segments, k]
+        count = nearest.shape[1]  # 0: there is no other take
+        return [
+            self._lent(near[int(choice * count)], take) if count and chance < self.share else piece
+            for piece, near, chance, choice in zip(own, nearest, chances, choices, strict=True)
+        ]
 
-    def _lent(self, place: int, borrower: TrainingTake) -> Piece:
+    def _lent(self, number: int, borrower: TrainingTake) -> Piece:
         """Return a segment as it stands in another take."""
-        piece = self.pieces[place]
+        piece = self.pieces[number]
         if self.centre is None:
             return piece
-        means = self.centre[piece.take.number], self.centre[borrower.number]
-        return replace(piece, means=means)
+        shift = self.centre[borrower.number] - self.centre[piece.take.number]
+        return replace(piece, shift=shift.astype(np.float32))
 
-    def _nearest(self, spread: np.ndarray, device: str) -> np.ndarray:
-        """Return the nearest segments of other takes for every one [S, k], as places in `pieces`.
+    def _nearest(self, takes: Sequence[TrainingTake], std: np.ndarray, device: str) -> np.ndarray:
+        """Return the nearest segments of other takes for every one [S, k], by number in `pieces`.
 
         k is NEAREST, or what other takes have.
         """
-        means = np.empty((len(self.pieces), len(spread)), np.float32)  # [S, D]
-        for row, piece in zip(means, self.pieces, strict=True):
-            centre = 0.0 if self.centre is None else self.centre[piece.take.number]
-            row[:] = (_mean(piece.features()) - centre) / spread
-        points = torch.from_numpy(means).to(device)
+        means = []
+        for take in takes:
+            centre = 0.0 if self.centre is None else self.centre[take.number]
+            means.append((segment_means(take.features, take.segment) - centre) / std)
+        points = torch.from_numpy(np.concatenate(means).astype(np.float32)).to(device)  # [S, D]
         owner = torch.tensor([piece.take.number for piece in self.pieces], device=device)
         others = len(owner) - int(torch.unique(owner, return_counts=True)[1].max())
-        found = []
+        nearest = []
         for rows, mine in zip(points.split(ROWS), owner.split(ROWS), strict=True):
             distance = torch.cdist(rows, points)
             distance[mine[:, None] == owner] = torch.inf
-            found.append(distance.topk(min(NEAREST, others), largest=False).indices)
-        return torch.cat(found).cpu().numpy()
-
-
-def _mean(features: np.ndarray) -> np.ndarray:
-    """Return the mean token [D] of features [n, D]."""
-    return np.asarray(features.mean(axis=0, dtype=np.float64))
-
-
-def _segments(take: TrainingTake) -> list[Piece]:
-    starts, lengths = runs(take.segment)
-    return [Piece(take, a, a + n) for a, n in zip(starts.tolist(), lengths.tolist(), strict=True)]
+            nearest.append(distance.topk(min(NEAREST, others), largest=False).indices)
+        return torch.cat(nearest).cpu().numpy()

@@ -1,11 +1,12 @@
-"""What stands before the first step: the model, the statistics it carries, its optimiser."""
+"""What stands before the first step: statistics of the tokens, the model, its optimiser."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pjepa.core.runs import runs
 from pjepa.model.attention import layout_of_segments
@@ -17,12 +18,39 @@ from pjepa.model.predictor import Predictor
 from pjepa.model.release import init_encoder
 from pjepa.model.segments import fit_threshold
 from pjepa.model.style import fit_style
-from pjepa.nn.fit import AdamW
+from pjepa.nn.fit import AdamW, channel_scale
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import LEAST_STD, TrainingTake, take_share, token_statistics
+from pjepa.pretrain.data import TrainingTake
 from pjepa.ui.console import InputError, say
 
 STYLE_SHARE = 0.5  # of the variance, constant inside takes, that deserves a warning
+STILL = 1e-12  # a mean variance up to here is rounding
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What is measured over all training tokens, before there is a model."""
+
+    mean: Tensor  # [d_in]
+    std: Tensor  # [d_in]
+    take_share: float  # of the variance that is constant inside a take (camera, light), 0 to 1
+
+
+def measure(takes: Sequence[TrainingTake]) -> Statistics:
+    """Return the statistics of takes; their features must change."""
+    features = [torch.from_numpy(take.features) for take in takes]
+    mean, std = channel_scale(features)
+    within = between = 0.0
+    for x in features:
+        own = x.mean(dim=0, dtype=torch.float64)
+        within += float((x - own).square().sum())
+        between += len(x) * float((own - mean).square().sum())
+    if within + between <= STILL * sum(x.numel() for x in features):
+        raise InputError(
+            "pretrain: no feature changes in any of the training takes; check the features' "
+            "extractor"
+        )
+    return Statistics(mean, std, between / (within + between))
 
 
 def encoder_config(config: PjepaConfig, d_in: int) -> EncoderConfig:
@@ -33,55 +61,52 @@ def encoder_config(config: PjepaConfig, d_in: int) -> EncoderConfig:
     return EncoderConfig(d_in=d_in, **shared)
 
 
-def new_model(config: PjepaConfig, takes: Sequence[TrainingTake]) -> Jepa:
+def new_model(config: PjepaConfig, takes: Sequence[TrainingTake], statistics: Statistics) -> Jepa:
     """Return a seeded model with the training tokens' statistics, or one to continue."""
-    d_in = takes[0].features.shape[1]
+    shape = encoder_config(config, len(statistics.mean))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        student = _initial_encoder(config, d_in)
+        if config.init_from is None:
+            student = ProcedureEncoder(shape).to(config.device)
+            fit_buffers(student, takes, statistics)
+        else:
+            student = initial_encoder(config.init_from, shape, config.predictor_heads)
         shape, places = student.config, config.neighbours
         predictor = Predictor(shape, config.predictor_depth, config.predictor_heads)
         # Last, so that all other weights are drawn as without it.
         neighbours = NeighbourHeads(shape.width, shape.d_in, places) if places else None
-        model = Jepa(student, predictor, neighbours, config.target_norm, config.loss_reduction)
+    model = Jepa(student, predictor, neighbours, config.target_norm, config.loss_reduction)
     for stack in (model.student.blocks, model.predictor.blocks):
         stack.recompute = config.checkpoint_activations
     return model.to(config.device)
 
 
-def _initial_encoder(config: PjepaConfig, d_in: int) -> ProcedureEncoder:
-    """Return a fresh encoder, or `init_from` with its own architecture."""
-    wanted = encoder_config(config, d_in)
-    if config.init_from is None:
-        return ProcedureEncoder(wanted)
-    encoder = init_encoder(config.init_from, "cpu")
-    if encoder.config.d_in != d_in:
+def initial_encoder(name: str, shape: EncoderConfig, predictor_heads: int) -> ProcedureEncoder:
+    """Return the encoder `init_from` with its own architecture."""
+    encoder = init_encoder(name, "cpu")
+    own = encoder.config
+    if own.d_in != shape.d_in:
         raise InputError(
-            f"pjepa.init_from {config.init_from}: takes tokens of {encoder.config.d_in} channels, "
-            f"the stream has {d_in}"
+            f"pjepa.init_from {name}: takes tokens of {own.d_in} channels, "
+            f"the stream has {shape.d_in}"
         )
-    if encoder.config.width % config.predictor_heads:
+    if own.width % predictor_heads:
         raise InputError(
-            f"pjepa.predictor_heads {config.predictor_heads} does not divide the width "
-            f"{encoder.config.width} of pjepa.init_from {config.init_from}"
+            f"pjepa.predictor_heads {predictor_heads} does not divide the width {own.width} of "
+            f"pjepa.init_from {name}"
         )
-    own = encoder.config.model_dump()
-    differs = [name for name, value in wanted.model_dump().items() if own[name] != value]
+    differs = [key for key, value in shape if getattr(own, key) != value]
     if differs:
-        say(f"pretrain: {config.init_from} brings its own {', '.join(differs)}")
+        say(f"pretrain: {name} uses its own {', '.join(differs)} instead of params.yaml's")
     return encoder
 
 
-def measure_statistics(encoder: ProcedureEncoder, takes: Sequence[TrainingTake]) -> None:
+def fit_buffers(
+    encoder: ProcedureEncoder, takes: Sequence[TrainingTake], statistics: Statistics
+) -> None:
     """Fill the encoder's buffers: spread of tokens, style of takes, threshold for segments."""
-    measured = token_statistics(takes)
-    if (measured[1] <= LEAST_STD).all():
-        raise InputError(
-            "pretrain: no feature changes in any of the training takes; check the features' "
-            "extractor"
-        )
-    for buffer, value in zip((encoder.mean, encoder.std), measured, strict=True):
-        buffer.copy_(torch.from_numpy(value))
+    encoder.mean.copy_(statistics.mean)
+    encoder.std.copy_(statistics.std)
     config = encoder.config
     if config.style_rank:
         mean, std = encoder.mean, encoder.std
@@ -98,52 +123,31 @@ def measure_statistics(encoder: ProcedureEncoder, takes: Sequence[TrainingTake])
 
 
 @torch.no_grad()
-def measure_spread(model: Jepa, takes: Sequence[TrainingTake]) -> None:
+def fit_spread(
+    heads: NeighbourHeads, encoder: ProcedureEncoder, takes: Sequence[TrainingTake]
+) -> None:
     """Fill the heads' `spread` from takes that have the segments the encoder uses."""
-    assert model.neighbours is not None
-    spread = model.neighbours.spread
-    count, total, square = 0, spread.new_zeros(len(spread)).double(), spread.double() * 0
+    device, means = heads.spread.device, []
     for take in takes:
-        means = _normalised_means(model.student, take).double()  # [S, d_in]
-        count, total, square = count + len(means), total + means.sum(0), square + means.mT @ means
-    mean = total / count
-    spread.copy_(square / count - mean[:, None] * mean)
-
-
-def _normalised_means(encoder: ProcedureEncoder, take: TrainingTake) -> Tensor:
-    """Return the mean normalised token of every segment of a take [S, d_in]."""
-    lengths = runs(take.segment)[1].tolist()
-    x = torch.tensor(take.features).to(encoder.mean.device).float()
-    layout = layout_of_segments([lengths]).to(x.device)
-    sizes = torch.tensor(lengths, device=x.device)
-    return segment_means(encoder.normalised(x, layout), layout.segment, sizes)
+        lengths = torch.from_numpy(runs(take.segment)[1]).to(device)
+        layout = layout_of_segments([lengths.tolist()]).to(device)
+        x = torch.tensor(take.features).to(device).float()
+        means.append(segment_means(encoder.normalised(x, layout), layout.segment, lengths))
+    heads.spread.copy_(torch.cov(torch.cat(means).double().T, correction=0))
 
 
 def optimizer_for(model: Jepa, config: PjepaConfig) -> torch.optim.AdamW:
-    """Return AdamW on everything but the teacher; decay on all of it, or on matrices alone."""
-    groups: list[dict[str, object]] = [{"params": model.trained_parameters()}]
-    if config.decay == "matrices":
-        matrix = {id(p) for m in model.modules() if isinstance(m, nn.Linear) for p in [m.weight]}
-        trained = model.trained_parameters()
-        groups = [
-            {"params": [p for p in trained if id(p) in matrix]},
-            {"params": [p for p in trained if id(p) not in matrix], "weight_decay": 0.0},
-        ]
-    return AdamW(groups, lr=config.lr, weight_decay=config.weight_decay, fused=True)
+    """Return AdamW on everything but the teacher."""
+    trained = model.trained_parameters()
+    return AdamW(trained, lr=config.lr, weight_decay=config.weight_decay, fused=True)
 
 
-def warn_of_style(takes: Sequence[TrainingTake], config: PjepaConfig) -> None:
+def warn_of_style(statistics: Statistics, config: PjepaConfig) -> None:
     """Warn when most variance is constant inside takes and nothing removes it."""
-    share = take_share(takes)
+    share = statistics.take_share
     if share > STYLE_SHARE and not config.centres_takes():
         say(
             f"pretrain: {100 * share:.0f} % of the variance is constant inside a take (camera, "
-            "person, light), which masked prediction latches onto; try "
+            "person, light), which masked prediction learns instead of the procedure; try "
             "pjepa.input_norm=causal_center"
         )
-
-
-def runs_teacher_aside(config: PjepaConfig, processes: int = 1) -> bool:
-    """Return whether every process has a core for its teacher beside the one for its student."""
-    plain = config.precision == "fp32" and not config.compile
-    return plain and config.has_spare_core(processes)

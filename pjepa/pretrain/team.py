@@ -1,4 +1,8 @@
-"""Who trains: one process, or the ranks of `distributed.py`, behind the same few questions."""
+"""Who trains: this process alone, or the ranks of `torchrun`, which share every step.
+
+DDP averages their gradients; gloo on the CPU, nccl on CUDA. A process alone leads, its share is the
+whole, and a sum over the team is its own value.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,42 +22,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TakeView
 from pjepa.ui.console import InputError
 
-
-class Team:
-    """One process: it leads, and every share is the whole."""
-
-    lead = True
-    size = 1
-
-    def share(self, views: Sequence[TakeView]) -> Sequence[TakeView]:
-        """Return the part of a step this process works on."""
-        return views
-
-    def total(self, value: float) -> float:
-        """Return the sum of a number over the team."""
-        return value
-
-    def summed(self, values: Tensor) -> Tensor:
-        """Return the sum of a tensor over the team, where it lies."""
-        return values
-
-    def gathered(self, targets: Tensor) -> Tensor:
-        """Return everybody's targets [M, d], in the step's order."""
-        return targets
-
-    def wrapped(self, model: nn.Module) -> nn.Module:
-        """Return the model to call; its backward leaves the team's summed gradient."""
-        return model
-
-    def passing(self, last: bool) -> AbstractContextManager[object]:
-        """Wrap one forward and backward pass; gradients are exchanged in the step's last."""
-        return nullcontext()
-
-
-# Many devices: the ranks of `torchrun` share every step (DDP; gloo on the CPU, nccl on CUDA).
+if TYPE_CHECKING:
+    from pjepa.pretrain.data import TakeView
 
 
 def launched() -> bool:
@@ -73,17 +46,63 @@ def launch(module: str, config: PjepaConfig) -> None:
 
 
 @contextmanager
-def ranks(device: str) -> Iterator[Ranks]:
-    """Yield this process's place in the team."""
-    kind = torch.device(device).type
-    if kind == "cuda":
-        device = f"cuda:{os.environ['LOCAL_RANK']}"
-        torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if kind == "cuda" else "gloo")
+def joined(config: PjepaConfig) -> Iterator[PjepaConfig]:
+    """Join the team of `config.processes`; yield the settings with this process's own device."""
+    if config.processes == 1:
+        yield config
+        return
+    cuda = torch.device(config.device).type == "cuda"
+    if cuda:
+        config = config.model_copy(update={"device": f"cuda:{os.environ['LOCAL_RANK']}"})
+        torch.cuda.set_device(config.device)
+    dist.init_process_group("nccl" if cuda else "gloo")
     try:
-        yield Ranks(device)
+        yield config
     finally:
         dist.destroy_process_group()
+
+
+def size() -> int:
+    """Return the number of processes."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def leads() -> bool:
+    """Return whether this process writes what the team makes."""
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
+@contextmanager
+def folder(owned: AbstractContextManager[Path]) -> Iterator[Path]:
+    """Yield a folder that the leader owns; it stays until all are done."""
+    with owned if leads() else nullcontext() as path:
+        shared = [path]
+        if size() > 1:
+            dist.broadcast_object_list(shared)
+        yield Path(str(shared[0]))
+        wait_for_all()
+
+
+@contextmanager
+def leader_first() -> Iterator[None]:
+    """Run the block on the leader alone, then on the others."""
+    if not leads():
+        wait_for_all()
+    yield
+    if leads():
+        wait_for_all()
+
+
+def wait_for_all() -> None:
+    """Wait until all processes are here."""
+    if size() > 1:
+        dist.barrier()
+
+
+def share(views: Sequence[TakeView]) -> Sequence[TakeView]:
+    """Return the part of a step that this process works on."""
+    own = dist.get_rank() if size() > 1 else 0
+    return views[balanced_parts([len(each) for each in views], size())[own]]
 
 
 def balanced_parts(lengths: Sequence[int], parts: int) -> list[slice]:
@@ -95,55 +114,29 @@ def balanced_parts(lengths: Sequence[int], parts: int) -> list[slice]:
     return [slice(int(a), int(b)) for a, b in pairwise(cuts)]
 
 
-class Ranks(Team):
-    """The processes of one `torchrun`."""
-
-    def __init__(self, device: str) -> None:
-        self.rank, self.size, self.device = dist.get_rank(), dist.get_world_size(), device
-        self.lead = self.rank == 0
-        self.model: DistributedDataParallel | None = None
-
-    @contextmanager
-    def folder(self, owned: AbstractContextManager[Path]) -> Iterator[Path]:
-        """Yield a folder that the first rank owns; it stays until all ranks are done."""
-        shared: list[Path | None] = [None]
-        with owned if self.lead else nullcontext() as path:
-            shared[0] = path
-            dist.broadcast_object_list(shared)
-            yield Path(str(shared[0]))
-            dist.barrier()
-
-    @contextmanager
-    def first(self) -> Iterator[None]:
-        """Run the block on the first rank alone, then on the others."""
-        if not self.lead:
-            dist.barrier()
-        yield
-        if self.lead:
-            dist.barrier()
-
-    def share(self, views: Sequence[TakeView]) -> Sequence[TakeView]:
-        part = balanced_parts([len(v) for v in views], self.size)[self.rank]
-        return views[part]
-
-    def total(self, value: float) -> float:
-        # Exact for counts; on nccl the tensor has to lie on the device.
-        summed = torch.tensor(value, dtype=torch.float64, device=self.device)
-        dist.all_reduce(summed)
-        return float(summed)
-
-    def summed(self, values: Tensor) -> Tensor:
+def summed(values: Tensor) -> Tensor:
+    """Return the sum of a tensor over the team, where it lies."""
+    if size() > 1:
         dist.all_reduce(values)
-        return values
+    return values
 
-    def gathered(self, targets: Tensor) -> Tensor:
-        found: list[Tensor | None] = [None] * self.size
-        dist.all_gather_object(found, targets.cpu())
-        return torch.cat([part for part in found if part is not None])
 
-    def wrapped(self, model: nn.Module) -> nn.Module:
-        self.model = DistributedDataParallel(model, broadcast_buffers=False)
-        return self.model
+def gathered(targets: Tensor) -> Tensor:
+    """Return everybody's targets [M, d], in the step's order."""
+    if size() == 1:
+        return targets
+    parts: list[Tensor | None] = [None] * size()
+    dist.all_gather_object(parts, targets.cpu())
+    return torch.cat([part for part in parts if part is not None])
 
-    def passing(self, last: bool) -> AbstractContextManager[object]:
-        return nullcontext() if last or self.model is None else self.model.no_sync()
+
+def wrapped(model: nn.Module) -> nn.Module:
+    """Return the model to call; its backward leaves the team's mean gradient."""
+    return DistributedDataParallel(model, broadcast_buffers=False) if size() > 1 else model
+
+
+def gradient_sync(model: nn.Module, last: bool) -> AbstractContextManager[object]:
+    """Wrap one forward and backward pass; gradients are exchanged in the step's last."""
+    if isinstance(model, DistributedDataParallel) and not last:
+        return model.no_sync()
+    return nullcontext()

@@ -22,11 +22,6 @@ def host_buffer(shape: Sequence[int], dtype: torch.dtype, device: torch.device) 
     return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")
 
 
-def pinned_bytes(sizes: Iterable[int]) -> int:
-    """Return the memory that buffers of these sizes take: torch rounds up to powers of two."""
-    return sum(1 << (size - 1).bit_length() for size in sizes)
-
-
 def pinned(x: Tensor, device: torch.device) -> Tensor:
     """Return a host tensor in memory that `device` can copy from by itself."""
     return x.pin_memory() if device.type == "cuda" and not x.is_cuda else x

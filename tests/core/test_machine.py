@@ -30,9 +30,9 @@ def test_sections_are_told_their_place() -> None:
 
 
 def test_where_tokens_wait_is_no_part_of_the_experiment() -> None:
-    params = PARAMS | {"machine": {"stream": "host"}}
+    params = PARAMS | {"machine": {"stream": "file"}}
     found = read_section(PjepaConfig, "pjepa", params)
-    assert found.stream == "host"
+    assert found.stream == "file"
     assert found.resume_key() == read_section(PjepaConfig, "pjepa", {"threads": 5}).resume_key()
     with pytest.raises(InputError, match=r"machine\.stream = 'gpu'"):
         read_section(PjepaConfig, "pjepa", {"machine": {"stream": "gpu"}})

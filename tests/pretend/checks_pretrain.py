@@ -54,9 +54,8 @@ CASES = [
     {"input_norm": "standardize", "attention": "block_causal", "segments": "fixed"},
     {"input_norm": "take_center", "attention": "token_causal", "checkpoint_activations": True},
     {"input_norm": "causal_center", "neighbours": (-1, 1), "stream": "file", "max_run": 3},
-    {"input_norm": "causal_center", "exchange": 0.5, "stream": "host"},
+    {"input_norm": "causal_center", "exchange": 0.5, "stream": "device", "crop_tokens": 15},
     {"input_norm": "causal_center", "segments": "found", "found_tokens": 4, "found_max": 9},
-    {"input_norm": "causal_center", "stream": "host", "max_run": 3, "crop_tokens": 15},
 ]
 
 
@@ -69,7 +68,7 @@ def test_a_run_gives_what_the_cpu_gives(case, tmp_path):
     ProcedureEncoder.from_pretrained(tmp_path / NAME / "out" / "00002", NAME)
 
 
-@pytest.mark.parametrize("stream", ["device", "host", "file"])
+@pytest.mark.parametrize("stream", ["device", "file"])
 @pytest.mark.parametrize("takes", [6, 16])
 def test_a_step_waits_for_nothing(stream, takes, monkeypatch, tmp_path):
     """Whatever the number of takes and passes; an epoch's end and a saved state are waited for."""
@@ -94,23 +93,13 @@ def test_a_step_waits_for_nothing(stream, takes, monkeypatch, tmp_path):
     assert sum(syncs.values()) <= EPOCH_END, syncs
 
 
-@pytest.mark.parametrize(
-    ("device", "host", "processes", "kind"),
-    [
-        (4.0, 0, 1, feed.KeptTokens),
-        (3.9, 8.0, 1, feed.PinnedTokens),
-        (3.9, 8.0, 2, feed.SentTokens),  # each would pin all of it
-        (0, 0, 1, feed.SentTokens),
-    ],
-)
-def test_auto_takes_a_quarter_of_free_memory(device, host, processes, kind, monkeypatch):
-    """Sizes are in streams; pinned takes are rounded up, at most to the double."""
+@pytest.mark.parametrize(("free", "kind"), [(4.0, feed.DeviceTokens), (3.9, feed.FileTokens)])
+def test_auto_takes_a_quarter_of_free_memory(free, kind, monkeypatch):
     takes = training_takes()
     size = sum(take.features.nbytes for take in takes)
-    monkeypatch.setattr(feed, "free_bytes", lambda _: device * size)
-    monkeypatch.setattr(feed, "host_memory", lambda: host * size)
-    assert type(feed.tokens_for(torch.device(NAME), takes, "auto", processes)) is kind
-    assert type(feed.tokens_for(torch.device("cpu"), takes, "device", 1)) is feed.TokenPacking
+    monkeypatch.setattr(feed, "free_bytes", lambda _: free * size)
+    assert type(feed.choose_placement(torch.device(NAME), takes, "auto")) is kind
+    assert type(feed.choose_placement(torch.device("cpu"), takes, "device")) is feed.FileTokens
 
 
 def test_a_bad_step_is_noticed_before_anything_is_kept(tmp_path):

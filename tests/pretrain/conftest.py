@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
+import torch
 
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TrainingTake
+from pjepa.pretrain.data import TrainingTake, pack, whole
+from pjepa.pretrain.feed import FileTokens
 
 
 @pytest.fixture
@@ -15,8 +17,7 @@ def takes():
         segment = np.sort(rng.integers(0, 6, count))
         _, segment = np.unique(segment, return_inverse=True)
         features = (rng.normal(size=(count, 8)) + 3 * rng.normal(size=8)).astype(np.float16)
-        segment = segment.astype(np.int64)
-        made.append(TrainingTake(number, f"take-{number}", features, segment))
+        made.append(TrainingTake(number, f"take-{number}", features, segment.astype(np.int64)))
     return made
 
 
@@ -28,3 +29,16 @@ def config(request):
         ema=0.9, milestones=(4,), batch_tokens=60, snapshot_every=3, threads=1, warmup_steps=3,
         neighbours=request.param, exchange=0.5 if request.param else 0.0,
     )  # fmt: skip
+
+
+def changed(config, **changes):
+    return config.model_copy(update=changes)
+
+
+def tokens_of(takes):
+    return FileTokens(takes, torch.device("cpu"))
+
+
+def packed(takes, config):
+    """Whole takes as one batch."""
+    return pack([whole(take) for take in takes], 0, config, tokens_of(takes))

@@ -14,10 +14,10 @@ from pjepa.model.neighbours import NeighbourHeads
 from pjepa.model.objective import Jepa
 from pjepa.model.predictor import Predictor
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import pack, whole
 from pjepa.tools.selftest import D_IN, miniature
 from pjepa.ui import transfer
 from tests.pretend.device import dense_flex
+from tests.pretrain.conftest import packed
 
 NORMS = ("none", "standardize", "take_center", "causal_center")
 
@@ -48,7 +48,7 @@ def example(places):
     """Two takes of noise as the loop packs them."""
     takes = [miniature(number) for number in range(2)]
     config = PjepaConfig(neighbours=places)
-    return pack([whole(take) for take in takes], 0, config, D_IN)
+    return packed(takes, config)
 
 
 @pytest.mark.parametrize("norm", NORMS)

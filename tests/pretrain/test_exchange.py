@@ -8,8 +8,10 @@ import torch
 
 from pjepa.core.runs import runs
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TokenPacking, TrainingTake, exchanged, shifted, view
+from pjepa.pretrain.data import TakeView, TrainingTake, pack, view
 from pjepa.pretrain.exchange import NEAREST, Exchange
+from pjepa.pretrain.setup import measure
+from tests.pretrain.conftest import tokens_of
 
 KINDS = 4
 
@@ -28,70 +30,54 @@ def worlds():
     return takes, kinds
 
 
+def exchange_of(takes, share, seed=0, norm="standardize"):
+    config = PjepaConfig(width=16, heads=2, predictor_heads=2, input_norm=norm)
+    config = config.model_copy(update={"exchange": share, "seed": seed})
+    return Exchange(takes, measure(takes).std, config), config
+
+
 def kind_of(piece, kinds):
     return kinds[piece.take.number][piece.take.segment[piece.start]]
 
 
-def test_the_order_of_the_kinds_stays_and_the_segments_do_not(worlds):
+def test_the_order_of_the_kinds_stays_and_whole_segments_stand_in(worlds):
     takes, kinds = worlds
-    exchange = Exchange(takes, 1.0, 0, False)
+    exchange, _ = exchange_of(takes, 1.0)
     for take in takes:
-        shown = exchange.pieces_of(take, epoch=2)
-        assert [kind_of(piece, kinds) for piece in shown] == kinds[take.number].tolist()
-        assert all(piece.take is not take for piece in shown)
-
-
-def test_a_piece_is_a_whole_segment(worlds):
-    takes, _ = worlds
-    for piece in Exchange(takes, 1.0, 0, False).pieces_of(takes[0], 0):
-        starts, lengths = runs(piece.take.segment)
-        assert (piece.start, piece.stop) in zip(starts, starts + lengths, strict=True)
+        pieces = exchange.pieces_of(take, epoch=2)
+        assert [kind_of(piece, kinds) for piece in pieces] == kinds[take.number].tolist()
+        assert all(piece.take is not take for piece in pieces)
+        for piece in pieces:
+            starts, lengths = runs(piece.take.segment)
+            assert (piece.start, piece.stop) in zip(starts, starts + lengths, strict=True)
 
 
 def test_the_nearest_are_those_of_a_plain_search(worlds):
     takes, _ = worlds
-    exchange = Exchange(takes, 1.0, 0, False)
-    stacked = np.concatenate([take.features.astype(np.float64) for take in takes])
-    units = stacked.std(axis=0)
+    exchange, _ = exchange_of(takes, 1.0)
+    units = np.concatenate([take.features.astype(np.float64) for take in takes]).std(axis=0)
     means = [piece.features().astype(np.float64).mean(axis=0) / units for piece in exchange.pieces]
-    for place, found in enumerate(exchange.nearest):
-        own = exchange.pieces[place].take
+    for number, nearest in enumerate(exchange.nearest):
+        own = exchange.pieces[number].take
         others = [n for n, piece in enumerate(exchange.pieces) if piece.take is not own]
-        others.sort(key=lambda n: np.linalg.norm(means[n] - means[place]))
-        assert found.tolist() == others[:NEAREST]
+        others.sort(key=lambda n: np.linalg.norm(means[n] - means[number]))
+        assert nearest.tolist() == others[:NEAREST]
 
 
-def test_epochs_differ_and_the_same_epoch_is_the_same(worlds):
+def test_epochs_differ_the_same_epoch_is_the_same_and_the_share_is_kept(worlds):
     takes, _ = worlds
 
     def shown(seed, epoch):
-        pieces = Exchange(takes, 0.5, seed, False).pieces_of(takes[1], epoch)
+        pieces = exchange_of(takes, 0.5, seed)[0].pieces_of(takes[1], epoch)
         return [(piece.take.number, piece.start) for piece in pieces]
 
     assert shown(0, 4) == shown(0, 4)
     assert shown(0, 4) != shown(0, 5)
     assert shown(0, 4) != shown(1, 4)
-
-
-def test_the_share_is_kept(worlds):
-    takes, _ = worlds
-    exchange = Exchange(takes, 0.3, 0, False)
-    lent = [
-        piece.take is not take
-        for epoch in range(100)
-        for take in takes
-        for piece in exchange.pieces_of(take, epoch)
-    ]
+    exchange, _ = exchange_of(takes, 0.3)
+    epochs = [(take, exchange.pieces_of(take, epoch)) for epoch in range(100) for take in takes]
+    lent = [piece.take is not take for take, pieces in epochs for piece in pieces]
     assert np.mean(lent) == pytest.approx(0.3, abs=0.03)
-
-
-def test_a_view_is_laid_out_as_a_take_of_its_pieces(worlds):
-    takes, _ = worlds
-    exchange = Exchange(takes, 0.5, 0, False)
-    shown = view(takes[2], 1, PjepaConfig(width=16, heads=2, predictor_heads=2), exchange)
-    lengths = [len(piece) for piece in exchange.pieces_of(takes[2], 1)]
-    assert np.array_equal(shown.segment, np.repeat(np.arange(12), lengths))
-    assert np.array_equal(shown.offset, np.concatenate([np.arange(n) for n in lengths]))
 
 
 def test_lent_tokens_get_the_mean_of_their_new_take_where_takes_are_centred(worlds):
@@ -102,42 +88,27 @@ def test_lent_tokens_get_the_mean_of_their_new_take_where_takes_are_centred(worl
         replace(take, features=(take.features + style).astype(np.float32))
         for take, style in zip(takes, styles, strict=True)
     ]
-    exchange = Exchange(styled, 1.0, 0, True)
+    exchange, config = exchange_of(styled, 1.0, norm="causal_center")
     for take in styled:
-        shown = exchanged(take, exchange.pieces_of(take, 0))
+        shown = view(take, 0, config, exchange)
         assert [kind_of(piece, kinds) for piece in shown.pieces] == kinds[take.number].tolist()
-        tokens = shifted(TokenPacking().packed([shown], 6), [shown]).numpy()
+        lengths = [len(piece) for piece in shown.pieces]
+        assert np.array_equal(shown.segment, np.repeat(np.arange(12), lengths))
         expected = np.concatenate([
             piece.features() - piece.take.features.mean(axis=0) + take.features.mean(axis=0)
             for piece in shown.pieces
         ])  # fmt: skip
+        tokens = pack([shown], 0, config, tokens_of(styled)).features
         np.testing.assert_allclose(tokens, expected, atol=1e-3)
+        window = TakeView(take, [piece.cut(1, 3) for piece in shown.pieces])
+        rows = np.flatnonzero((shown.offset >= 1) & (shown.offset < 3))
+        assert torch.equal(pack([window], 0, config, tokens_of(styled)).features, tokens[rows])
 
 
-def test_a_window_of_a_view_keeps_its_shifts(worlds):
-    takes, _ = worlds
-    exchange = Exchange(takes, 0.5, 0, True)
-    shown = exchanged(takes[0], exchange.pieces_of(takes[0], 3))
-    keep = np.flatnonzero(shown.offset < 2)[5:17]
-    part = shown.at(keep)
-    tokens = [shifted(TokenPacking().packed([v], 6), [v]) for v in (shown, part)]
-    assert torch.equal(tokens[0][keep], tokens[1])
-
-
-def test_a_take_alone_keeps_its_segments(worlds):
-    (take, *_), _ = worlds
-    assert all(piece.take is take for piece in Exchange([take], 1.0, 0, False).pieces_of(take, 0))
-
-
-def test_few_segments_of_other_takes_are_enough(worlds):
+def test_few_segments_of_other_takes_are_enough_and_none_changes_nothing(worlds):
     takes, _ = worlds
     one = replace(takes[1], segment=np.zeros_like(takes[1].segment))
-    shown = Exchange([takes[0], one], 1.0, 0, False).pieces_of(takes[0], 0)
-    assert [piece.take for piece in shown] == [one] * 12
-
-
-def test_boundaries_that_the_encoder_does_not_know_are_refused():
-    settings = {"attention": "block_causal", "positions": "1d", "exchange": 0.5}
-    with pytest.raises(ValueError, match=r"exchange 0\.5 would read annotated segments"):
-        PjepaConfig(**settings)
-    PjepaConfig(**settings, segments="fixed")
+    pieces = exchange_of([takes[0], one], 1.0)[0].pieces_of(takes[0], 0)
+    assert [piece.take for piece in pieces] == [one] * 12
+    alone = exchange_of(takes[:1], 1.0)[0].pieces_of(takes[0], 0)
+    assert all(piece.take is takes[0] for piece in alone)

@@ -11,14 +11,14 @@ from pjepa.core import machine
 from pjepa.model.neighbours import HEADS
 from pjepa.model.objective import Counts, Jepa
 from pjepa.nn.fit import learning_rate
-from pjepa.pretrain import setup
 from pjepa.pretrain.data import epoch_steps, pack
 from pjepa.pretrain.feed import feed
 from pjepa.pretrain.loop import Trainer, collapse_warning, effective_rank, pretrain, target_std
-from pjepa.pretrain.setup import measure_statistics, new_model, optimizer_for
-from pjepa.pretrain.team import Team, balanced_parts
+from pjepa.pretrain.setup import measure, new_model
+from pjepa.pretrain.team import balanced_parts
 from pjepa.storage.saver import Saver
 from pjepa.ui.console import InputError
+from tests.pretrain.conftest import changed, packed, tokens_of
 from tests.storage.flip import flip
 
 
@@ -30,15 +30,15 @@ def files(folder):
     return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def changed(config, **changes):
-    return config.model_copy(update=changes)
+def new_trainer(takes, config):
+    return Trainer(new_model(config, takes, measure(takes)), config)
 
 
 def first_batch(takes, config):
-    return next(feed(takes, config, Team(), 0, 0))[0][0]
+    return next(feed(takes, changed(config, exchange=0.0), None, 0, 0))[0][0]
 
 
-@pytest.mark.parametrize("after", [1, 4, 7, 11])
+@pytest.mark.parametrize("after", [1, 7])
 def test_killed_after_any_step_it_ends_in_the_same_bytes(
     takes, config, tmp_path, monkeypatch, after
 ):
@@ -68,7 +68,7 @@ def test_killed_after_any_step_it_ends_in_the_same_bytes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["flipped", "cut", "both", "snapshot"])
-def test_a_damaged_state_is_put_aside_and_the_bytes_are_the_same(
+def test_a_damaged_state_is_renamed_and_the_bytes_are_the_same(
     takes, config, tmp_path, monkeypatch, capsys, damage
 ):
     monkeypatch.setattr(Saver, "is_due", lambda saver: True)
@@ -94,7 +94,7 @@ def test_a_damaged_state_is_put_aside_and_the_bytes_are_the_same(
 
 def test_training_lowers_the_loss_and_leaves_snapshots(takes, config, tmp_path):
     log: list[dict[str, float]] = []
-    config = config.model_copy(update={"epochs": 30, "milestones": (25,), "snapshot_every": 10})
+    config = changed(config, epochs=30, milestones=(25,), snapshot_every=10)
     pretrain(takes, config, tmp_path / "work", tmp_path / "out", log.append)
     assert log[-1]["loss"] < 0.8 * log[0]["loss"]
     assert all(("neighbour_loss" in entry) == bool(config.neighbours) for entry in log)
@@ -105,10 +105,10 @@ def test_training_lowers_the_loss_and_leaves_snapshots(takes, config, tmp_path):
 
 
 def test_no_gradient_reaches_the_teacher_and_it_follows_the_student(takes, config):
-    model = new_model(config, takes)
+    trainer = new_trainer(takes, changed(config, lr=1e-2, warmup_steps=0))
+    model = trainer.model
     before = [p.clone() for p in model.teacher.parameters()]
-    trainer = Trainer(model, optimizer_for(model, config), config)
-    trainer.step([first_batch(takes, config)], 1e-2, 0)
+    trainer.step([first_batch(takes, config)])
     assert all(p.grad is None for p in model.teacher.parameters())
     for old, slow, fast in zip(
         before, model.teacher.parameters(), model.student.parameters(), strict=True
@@ -116,47 +116,32 @@ def test_no_gradient_reaches_the_teacher_and_it_follows_the_student(takes, confi
         torch.testing.assert_close(slow, 0.9 * old + 0.1 * fast, atol=1e-6, rtol=1e-5)
 
 
-def test_the_student_never_sees_a_target(takes, config):
-    for norm in ("none", "standardize", "take_center", "causal_center"):
-        model = new_model(changed(config, input_norm=norm), takes)
-        measure_statistics(model.student, takes)
-        batch = first_batch(takes, config)
-        before = model.predictions(batch, model.context(batch))
-        hidden = batch.mask.target
-        batch.features[hidden] = torch.randn(len(hidden), 8) * 100
-        assert torch.equal(before, model.predictions(batch, model.context(batch)))
-
-
-@pytest.mark.parametrize("norm", ["none", "causal_center"])
-@pytest.mark.parametrize("value", [0.0, 0.1])
-def test_features_that_never_change_are_one_line(takes, config, norm, value):
-    still = [replace(take, features=np.full_like(take.features, value)) for take in takes]
-    model = new_model(changed(config, input_norm=norm), still)
-    with pytest.raises(InputError, match="no feature changes"):
-        measure_statistics(model.student, still)
-
-
-def new_trainer(takes, config):
-    model = new_model(config, takes)
-    return Trainer(model, optimizer_for(model, config), config)
+@pytest.mark.parametrize("norm", ["none", "standardize", "take_center", "causal_center"])
+def test_the_student_never_sees_a_target(takes, config, norm):
+    model = new_model(changed(config, input_norm=norm), takes, measure(takes))
+    batch = first_batch(takes, config)
+    before = model.predictions(batch, model.context(batch))
+    hidden = batch.mask.target
+    batch.features[hidden] = torch.randn(len(hidden), 8) * 100
+    assert torch.equal(before, model.predictions(batch, model.context(batch)))
 
 
 def weights_after_a_step(takes, config, batches):
-    trainer = new_trainer(takes, config)
-    step = trainer.step(batches, 1e-2, 0)
-    return float(step.losses[0]) / step.counts.targets, torch.cat(
-        [p.detach().flatten() for p in trainer.model.parameters()]
-    )
+    trainer = new_trainer(takes, changed(config, lr=1e-2, warmup_steps=0))
+    trainer.step(batches)
+    weights = [p.detach().flatten() for p in trainer.model.parameters()]
+    return trainer.progress.means()[0], torch.cat(weights)
 
 
 def test_accumulation_is_one_large_batch(takes, config):
     whole = changed(config, batch_tokens=10_000)
-    parts = changed(config, batch_takes=1, batch_tokens=10_000, accumulate=len(takes))
+    parts = changed(whole, batch_takes=1, accumulate=len(takes))
     (views,) = epoch_steps(takes, 0, whole)
     (same,) = epoch_steps(takes, 0, parts)
     assert [v.take for v in views] == [v.take for v in same]
-    one = weights_after_a_step(takes, whole, [pack(views, 0, whole, 8)])
-    many = weights_after_a_step(takes, parts, [pack([v], 0, parts, 8) for v in views])
+    tokens = tokens_of(takes)
+    one = weights_after_a_step(takes, whole, [pack(views, 0, whole, tokens)])
+    many = weights_after_a_step(takes, parts, [pack([v], 0, parts, tokens) for v in views])
     assert one[0] == pytest.approx(many[0], rel=1e-5)
     torch.testing.assert_close(one[1], many[1], atol=1e-4, rtol=0)
 
@@ -179,107 +164,85 @@ def test_a_compiled_step_is_the_same_step(takes, config):
     torch.testing.assert_close(plain[1], compiled[1], atol=1e-4, rtol=0)
 
 
-def trained_with_cores(count, takes, config, folder, monkeypatch):
-    """Return the files of a run on a machine of so many cores, and who computed its targets."""
-    teachers = set()
-    targets = Jepa.targets
-
-    def noted(*arguments):
-        teachers.add(threading.get_ident())
-        return targets(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(machine, "cores", lambda: count)
-        patch.setattr(Jepa, "targets", noted)
-        pretrain(takes, config, folder / "work", folder / "out", [].append)
-    return files(folder / "out"), teachers
-
-
 def test_a_teacher_on_its_own_core_gives_the_same_bytes(takes, config, tmp_path, monkeypatch):
     config = changed(config, dropout=0.1, accumulate=2, predictor_heads=4, workers=2)
-    one, alone = trained_with_cores(1, takes, config, tmp_path / "1", monkeypatch)
-    two, aside = trained_with_cores(2, takes, config, tmp_path / "2", monkeypatch)
-    assert alone == {threading.get_ident()}
-    assert len(aside) == 1
-    assert aside != alone
-    assert one == two
+    threads, targets = set(), Jepa.targets
+
+    def noted(*arguments):
+        threads.add(threading.get_ident())
+        return targets(*arguments)
+
+    monkeypatch.setattr(Jepa, "targets", noted)
+    for cores in (1, 2):
+        threads.clear()
+        monkeypatch.setattr(machine, "cores", lambda: cores)  # noqa: B023
+        folder = tmp_path / str(cores)
+        pretrain(takes, config, folder / "work", folder / "out", [].append)
+        assert len(threads) == 1
+        assert (threads == {threading.get_ident()}) == (cores == 1)
+    assert files(tmp_path / "1" / "out") == files(tmp_path / "2" / "out")
 
 
 def test_an_error_of_the_teacher_on_its_own_core_ends_the_step(takes, config, monkeypatch):
     monkeypatch.setattr(Jepa, "targets", lambda *arguments: 1 / 0)
     monkeypatch.setattr(machine, "cores", lambda: 2)
-    trainer = new_trainer(takes, changed(config, workers=2))
     with pytest.raises(ZeroDivisionError):
-        trainer.step([first_batch(takes, config)], 1e-3, 0)
+        new_trainer(takes, changed(config, workers=2)).step([first_batch(takes, config)])
 
 
 @pytest.mark.parametrize(
-    ("changes", "processes", "spare"),
+    ("changes", "spare"),
     [
-        ({}, 1, True),
-        ({"threads": 2}, 1, True),
-        ({"threads": 4}, 1, False),  # the student alone fills them
-        ({"threads": 2}, 2, False),
-        ({"workers": 1}, 1, False),
-        ({"precision": "bf16"}, 1, False),
-        ({"compile": True}, 1, False),
-        ({"device": "cuda"}, 1, False),
+        ({}, True),
+        ({"threads": 2}, True),
+        ({"threads": 4}, False),  # the student alone fills them
+        ({"workers": 1}, False),
+        ({"precision": "bf16"}, False),
+        ({"compile": True}, False),
     ],
 )
-def test_the_teacher_gets_a_core_that_is_free(config, monkeypatch, changes, processes, spare):
+def test_the_teacher_gets_a_core_that_is_free(takes, config, monkeypatch, changes, spare):
     monkeypatch.setattr(machine, "cores", lambda: 4)
-    config = changed(config, **{"workers": 2, **changes})
-    assert setup.runs_teacher_aside(config, processes) is spare
+    trainer = new_trainer(takes, changed(config, **{"workers": 2, **changes}))
+    assert (trainer.teacher_thread is not None) is spare
 
 
 def test_an_empty_batch_moves_nothing(takes, config):
-    model = new_model(config, takes)
-    terms = model(pack([], 0, config, 8), Counts(10, 10))
+    model = new_model(config, takes, measure(takes))
+    terms = model(pack([], 0, config, tokens_of(takes)), Counts(10, 10))
     loss = terms.eq2 if terms.neighbour is None else terms.eq2 + terms.neighbour
     loss.backward()
     assert loss == 0
     assert all(not p.grad.any() for p in model.trained_parameters())
 
 
-def test_decay_spares_what_is_not_a_matrix(takes, config):
-    model = new_model(config, takes)
-    decayed, spared = optimizer_for(model, changed(config, decay="matrices")).param_groups
-    assert all(p.ndim == 2 for p in decayed["params"])
-    assert any(p is model.predictor.mask_token for p in spared["params"])
-    assert spared["weight_decay"] == 0
-    count = len(decayed["params"]) + len(spared["params"])
-    assert count == len(model.trained_parameters())
-
-
-def test_a_ready_encoder_is_kept_as_it_is(takes, config, tmp_path):
+def test_a_ready_encoder_is_kept_as_it_is_or_refused(takes, config, tmp_path, capsys):
     trained = pretrain(takes, config, tmp_path / "a", tmp_path / "first", [].append)
     again = changed(config, epochs=0, init_from=str(tmp_path / "first" / "00006"), width=32)
     kept = pretrain(takes, again, tmp_path / "b", tmp_path / "second", [].append)
+    assert "uses its own width instead of params.yaml's" in capsys.readouterr().err
     assert kept.student.config == trained.student.config
     first = files(tmp_path / "first" / "00006")
     first.pop(Path(HEADS), None)  # heads are not part of an encoder
     assert files(tmp_path / "second" / "00000") == first
     for slow, fast in zip(kept.teacher.parameters(), kept.student.parameters(), strict=True):
         assert torch.equal(slow, fast)
-
-
-def test_a_ready_encoder_of_another_width_is_refused(takes, config, tmp_path):
-    pretrain(takes, config, tmp_path / "a", tmp_path / "first", [].append)
-    wide = [type(t)(t.number, t.take_id, np.tile(t.features, 2), t.segment) for t in takes]
-    again = changed(config, epochs=0, init_from=str(tmp_path / "first" / "00006"))
+    wide = [replace(take, features=np.tile(take.features, 2)) for take in takes]
     with pytest.raises(InputError, match="takes tokens of 8 channels, the stream has 16"):
-        pretrain(wide, again, tmp_path / "b", tmp_path / "second", [].append)
+        pretrain(wide, again, tmp_path / "c", tmp_path / "third", [].append)
+    odd = changed(again, predictor_heads=3)
+    with pytest.raises(InputError, match="predictor_heads 3 does not divide the width 16"):
+        pretrain(takes, odd, tmp_path / "c", tmp_path / "third", [].append)
 
 
 def test_a_diverged_loss_stops_in_words_and_changes_nothing(takes, config):
-    model = new_model(config, takes)
+    trainer = new_trainer(takes, config)
     with torch.no_grad():
-        model.student.norm.weight.fill_(float("nan"))
-    before = model.student.proj[1].weight.clone()
-    trainer = Trainer(model, optimizer_for(model, config), config)
+        trainer.model.student.norm.weight.fill_(float("nan"))
+    before = trainer.model.student.proj[1].weight.clone()
     with pytest.raises(InputError, match="not finite"):
-        trainer.step([first_batch(takes, config)], 1e-3, 0)
-    assert torch.equal(before, model.student.proj[1].weight)
+        trainer.step([packed(takes, config)])
+    assert torch.equal(before, trainer.model.student.proj[1].weight)
 
 
 def test_parts_of_a_step_are_contiguous_and_balanced():
@@ -312,7 +275,7 @@ def test_monitors_tell_collapse():
 def test_a_last_step_of_few_targets_is_no_collapse(takes, config, tmp_path, capsys):
     first = takes[0]
     short = replace(first, features=first.features[:4], segment=first.segment[:4])
-    one = config.model_copy(update={"mask_ratio": 0.3, "epochs": 1, "exchange": 0.0})
+    one = changed(config, mask_ratio=0.3, epochs=1, exchange=0.0)
     seen = []
     pretrain([short], one, tmp_path / "work", tmp_path / "out", seen.append)
     assert np.isfinite(seen[0]["target_std"])

@@ -16,7 +16,7 @@ from pjepa.model.objective import Batch, Counts, Jepa
 from pjepa.model.predictor import Predictor
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.pretrain.data import TrainingTake
-from pjepa.pretrain.setup import measure_spread
+from pjepa.pretrain.setup import fit_spread
 from pjepa.ui.console import InputError
 
 CONFIG = EncoderConfig(
@@ -123,7 +123,7 @@ def test_spread_is_the_covariance_of_segment_means():
         takes.append(TrainingTake(number, str(number), x, segment))
         normal = model.student.normalised(torch.from_numpy(x), layout_of_segments([lengths]))
         means += [part.mean(dim=0) for part in normal.split(lengths)]
-    measure_spread(model, takes)
+    fit_spread(model.neighbours, model.student, takes)
     expected = torch.cov(torch.stack(means).T, correction=0)
     torch.testing.assert_close(model.neighbours.spread, expected, atol=1e-5, rtol=1e-4)
 

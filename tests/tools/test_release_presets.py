@@ -98,7 +98,7 @@ def test_training_is_the_releases(name):
     assert (pjepa.max_segments, pjepa.max_run, pjepa.crop_tokens) == (segments, run, crop)
     assert (pjepa.batch_takes, pjepa.accumulate) == batch
     assert (select.by, select.metric) == ("val", metric)
-    assert (pjepa.ema, pjepa.weight_decay, pjepa.decay, pjepa.clip_grad) == (0.999, 0.04, "all", 1)
+    assert (pjepa.ema, pjepa.weight_decay, pjepa.clip_grad) == (0.999, 0.04, 1)
     assert (pjepa.loss_reduction, pjepa.target_norm) == ("mean", "none")
     assert (pjepa.warmup_steps, pjepa.dropout, pjepa.input_norm) == (0, 0.0, "none")
     rates = [

@@ -12,7 +12,7 @@ from dvc.repo import Repo
 from typer.testing import CliRunner
 
 from pjepa.patches.store import patch_writer
-from pjepa.pretrain.data import arrow_copy
+from pjepa.pretrain.data import copy_features
 from pjepa.storage.saver import Saver, save_state
 from pjepa.streams.provenance import StreamInfo
 from pjepa.streams.stream import StreamReader, StreamWriter, Take
@@ -33,7 +33,7 @@ DAMAGED = [
     WORK / "store/patches/key.safetensors",
     WORK / "pretrain/key-code/state.pt",
     WORK / "pretrain/key-code/state.pt.before",
-    WORK / "pretrain/key-code/features.arrow",
+    WORK / "pretrain/key-code/features.raw",
     Path("live/state.safetensors"),
     Path("live/state.safetensors.before"),
     STREAM / "part-00001.parquet",
@@ -56,7 +56,7 @@ def make_tree() -> None:
         for number in range(3):
             place = np.zeros(4, np.int32)
             writer.write(Take(f"t{number}", np.ones((4, 2)), np.arange(4) / 4, place, place))
-    arrow_copy(StreamReader(STREAM), ["t0", "t1"], DAMAGED[3])
+    copy_features(StreamReader(STREAM), ["t0", "t1"], DAMAGED[3])
     METRICS.parent.mkdir()
     METRICS.write_text("{}\n")
     Path("dvc.yaml").write_text(PIPELINE)
