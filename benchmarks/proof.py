@@ -19,9 +19,12 @@ from typing import Annotated, Any
 import dvc.api
 import typer
 
+from pjepa.core.text import markdown_table
+from pjepa.storage.writing import write_json
 from pjepa.ui.console import say
 
 GAIN = "pjepa - raw"
+METRICS = ("acc", "acc_bg", "edit", "f1_50")
 
 
 def experiment_report(seed: int, order: str, pooler: str) -> dict[str, Any]:
@@ -55,26 +58,23 @@ def _git(*words: str) -> str:
 def claim_rows(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return one row per claim: median value, median interval, seeds whose interval is above 0."""
     rows = []
-    for number, claim in enumerate(reports[0]["demo"]["claims"]):
-        same = [report["demo"]["claims"][number] for report in reports]
-        row = {key: claim[key] for key in ("what", "unit", "needed")}
-        row["values"] = [c["value"] for c in same]
+    for same in zip(*(report["demo"]["claims"] for report in reports), strict=True):
+        row = {key: same[0][key] for key in ("what", "unit", "needed")}
+        row["values"] = [claim["value"] for claim in same]
         row["median"] = median(row["values"])
-        if claim["interval"]:
-            row["interval"] = [median(c["interval"][end] for c in same) for end in ("low", "high")]
-            row["above_zero"] = sum(c["interval"]["low"] > 0 for c in same)
+        spans = [claim["interval"] for claim in same]
+        if spans[0]:
+            row["interval"] = [median(span[end] for span in spans) for end in ("low", "high")]
+            row["above_zero"] = sum(span["low"] > 0 for span in spans)
         rows.append(row)
     return rows
 
 
 def accuracy_rows(reports: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return median accuracy and edit score of every representation, and the ceilings."""
+    """Return median scores of every representation, and the ceilings."""
     cells = [report["cells"]["linear"] for report in reports]
     rows = {
-        name: {
-            metric: round(median(c[name]["metrics"][metric] for c in cells), 2)
-            for metric in ("acc", "acc_bg", "edit", "f1_50")
-        }
+        name: {m: round(median(c[name]["metrics"][m] for c in cells), 2) for m in METRICS}
         for name in cells[0]
     }
     for ceiling in ("appearance", "history"):
@@ -91,67 +91,47 @@ def verdict(row: dict[str, Any], seeds: int) -> str:
     return "holds" if kept else "does not hold"
 
 
-def markdown(summary: dict[str, Any]) -> str:
-    """Return the tables of the proof as Markdown."""
-    lines = ["Medians over worlds (`data.seed`), test split, linear probe to convergence.", ""]
-    for order, part in summary["orders"].items():
-        seeds = part["seeds"]
-        lines += [
-            f"**{order}**, {seeds} worlds",
-            "",
-            "| representation | acc | acc_bg | edit | f1_50 |",
-        ]
-        lines.append("|---|---|---|---|---|")
-        for name, row in part["accuracy"].items():
-            cells = [
-                f"{row[m]:.1f}" if m in row else "" for m in ("acc", "acc_bg", "edit", "f1_50")
-            ]
-            lines.append(f"| {name} | {' | '.join(cells)} |")
-        lines += [
-            "",
-            "| claim | median | 95 % interval | above 0 | needed | |",
-            "|---|---|---|---|---|---|",
-        ]
-        for row in part["claims"]:
-            span = row.get("interval")
-            interval = f"{span[0]:+.1f} to {span[1]:+.1f}" if span else ""
-            above = f"{row['above_zero']}/{seeds}" if span else ""
-            needed = "" if row["needed"] is None else f"{row['needed']:g}"
-            lines.append(
-                f"| {row['what']} | {row['median']:.1f} {row['unit']} | {interval} | {above} "
-                f"| {needed} | {verdict(row, seeds)} |"
-            )
-        lines.append("")
-    gains = summary["gain"]
-    lines.append(
-        f"Gain of pjepa over raw: {gains['procedure']:.1f} points with procedures, "
-        f"{gains['shuffled']:.1f} shuffled{_fall(gains)}."
-    )
-    return "\n".join(lines) + "\n"
-
-
 def proof_summary(reports: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Return the proof's numbers from the reports of every order's worlds."""
-    orders: dict[str, dict[str, Any]] = {
-        order: {
-            "seeds": len(found),
-            "accuracy": accuracy_rows(found),
-            "claims": claim_rows(found),
-        }
-        for order, found in reports.items()
+    orders = {
+        order: {"seeds": len(mine), "accuracy": accuracy_rows(mine), "claims": claim_rows(mine)}
+        for order, mine in reports.items()
     }
-    gain = {
-        order: next(row["median"] for row in part["claims"] if row["what"] == GAIN)
-        for order, part in orders.items()
+    gains = {
+        order: next(row["median"] for row in claim_rows(mine) if row["what"] == GAIN)
+        for order, mine in reports.items()
     }
-    return {"orders": orders, "gain": gain}
+    return {"orders": orders, "gain": gains}
 
 
-def _fall(gains: dict[str, float]) -> str:
-    if gains["procedure"] <= 0:
-        return ": there is no gain to lose"
-    half = gains["shuffled"] < 0.5 * gains["procedure"]
-    return f": it falls by {'more' if half else 'less'} than half"
+def markdown(summary: dict[str, Any]) -> str:
+    """Return the tables of the proof as Markdown."""
+    parts = ["Medians over worlds (`data.seed`), test split, linear probe to convergence."]
+    for order, numbers in summary["orders"].items():
+        seeds = numbers["seeds"]
+        scores = [
+            [name, *(f"{row[m]:.1f}" if m in row else "" for m in METRICS)]
+            for name, row in numbers["accuracy"].items()
+        ]
+        claims = []
+        for row in numbers["claims"]:
+            line = [row["what"], f"{row['median']:.1f} {row['unit']}", "", "", "", ""]
+            if "interval" in row:
+                low, high = row["interval"]
+                line[2:4] = [f"{low:+.1f} to {high:+.1f}", f"{row['above_zero']}/{seeds}"]
+            if row["needed"] is not None:
+                line[4:] = [f"{row['needed']:g}", verdict(row, seeds)]
+            claims.append(line)
+        head = ["claim", "median", "95 % interval", "above 0", "needed", ""]
+        parts += [f"**{order}**, {seeds} worlds", markdown_table(["", *METRICS], scores)]
+        parts.append(markdown_table(head, claims))
+    kept, shuffled = summary["gain"]["procedure"], summary["gain"]["shuffled"]
+    fall = f"it falls by {'more' if shuffled < 0.5 * kept else 'less'} than half"
+    parts.append(
+        f"Gain of pjepa over raw: {kept:.1f} points with procedures, {shuffled:.1f} shuffled: "
+        f"{fall if kept > 0 else 'there is no gain to lose'}."
+    )
+    return "\n\n".join(parts) + "\n"
 
 
 def main(
@@ -161,23 +141,16 @@ def main(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the numbers.")
     ] = None,
-    markdown_file: Annotated[
-        Path | None, typer.Option("--markdown", help="Also write this.")
-    ] = None,
 ) -> None:
     """Run and print the proof."""
-    worlds = {"procedure": seeds, "shuffled": shuffled}
-    summary = proof_summary(
-        {
-            order: [experiment_report(seed, order, pooler) for seed in range(count)]
-            for order, count in worlds.items()
-        }
-    )
+    reports = {
+        order: [experiment_report(seed, order, pooler) for seed in range(worlds)]
+        for order, worlds in (("procedure", seeds), ("shuffled", shuffled))
+    }
+    summary = proof_summary(reports)
     print(markdown(summary))
     if json_file:
-        json_file.write_text(json.dumps(summary, indent=2) + "\n")
-    if markdown_file:
-        markdown_file.write_text(markdown(summary))
+        write_json(json_file, summary)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
@@ -21,62 +21,42 @@ from PIL import Image
 
 from benchmarks.workers import Table, row
 from pjepa.core.tables import Classes
-from pjepa.metrics.bootstrap import Interval
-from pjepa.metrics.segmentation import METRICS, take_statistics
+from pjepa.metrics.segmentation import take_statistics
 from pjepa.report.config import ReportConfig
-from pjepa.report.content import Draft, timeline_parts
+from pjepa.report.content import timeline_parts
 from pjepa.report.figures import Track
 from pjepa.report.frames import HEIGHT, Sheet, contact_sheet
-from pjepa.report.gains import take_gains
-from pjepa.report.page import Page, page_html
+from pjepa.report.gains import Gain
+from pjepa.report.page import Page
 from pjepa.report.results import Cell, CellStatistics, TakePrediction
 from pjepa.report.widgets import class_data
-from pjepa.streams.provenance import Provenance
 
 TOKENS, CLASSES, SEGMENT = 7200, 100, 72
 PROMISED_MB, PROMISED_S = 15.0, 2.0
 STRIPS = {"raw": 0.75, "pjepa": 0.9, "history": 0.92}  # share of blocks that are right
 
 
-def predictions(takes: int, right: float, seed: int) -> dict[str, TakePrediction]:
+class FakeCell:
+    """What a timeline asks of a cell."""
+
+    def __init__(self, predictions: dict[str, TakePrediction]) -> None:
+        runs = {t: take_statistics(p.labels, p.predicted, 0) for t, p in predictions.items()}
+        self.statistics = CellStatistics([runs], {take: take for take in predictions})
+
+
+def predictions(takes: int, right: float) -> dict[str, TakePrediction]:
     """Return predictions for random steps.
 
     Predictions err in blocks of 2 s, which makes some 100 to 200 runs a take.
     """
-    truth, guess = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
-    times, found = np.arange(TOKENS) / 4, {}
-    for place in range(takes):
+    truth, guess = np.random.default_rng([0, 0]), np.random.default_rng([0, 1])
+    times, made = np.arange(TOKENS) / 4, {}
+    for number in range(takes):
         labels = np.repeat(truth.integers(0, CLASSES, TOKENS // SEGMENT), SEGMENT)
         wrong = np.repeat(guess.random(TOKENS // 8) > right, 8)
         predicted = np.where(wrong, np.repeat(guess.integers(0, CLASSES, TOKENS // 8), 8), labels)
-        found[f"take-{place:05d}"] = TakePrediction(times, labels, predicted, guess.random(TOKENS))
-    return found
-
-
-def cell(name: str, found: dict[str, TakePrediction]) -> Cell:
-    """Return the cell that such predictions would have."""
-    statistics = {take: take_statistics(p.labels, p.predicted, 0) for take, p in found.items()}
-    groups = {take: take for take in found}
-    none = dict.fromkeys(METRICS, Interval(0.0, 0.0, 0.0))
-    return Cell(
-        probe="linear",
-        representation=name,
-        folder=Path(),
-        metrics=dict.fromkeys(METRICS, 0.0),
-        paper={},
-        intervals=none,
-        statistics=CellStatistics([statistics], groups),
-        streamed={},
-        provenance=Provenance(),
-        split="test",
-        convention="release",
-        selection="holdout",
-        labels={},
-        sight={},
-        runs=1,
-        warnings=(),
-        readings={},
-    )
+        made[f"take-{number:05d}"] = TakePrediction(times, labels, predicted, guess.random(TOKENS))
+    return made
 
 
 def sheet(seed: int, count: int) -> Sheet:
@@ -88,34 +68,34 @@ def sheet(seed: int, count: int) -> Sheet:
         smooth = np.asarray(coarse.resize((128, HEIGHT), Image.Resampling.BICUBIC), np.int16)
         noisy = smooth + random.normal(0, 6, smooth.shape)
         pictures.append(Image.fromarray(noisy.clip(0, 255).astype(np.uint8)))
-    times = [round((place + 0.5) * TOKENS / 4 / count, 2) for place in range(count)]
+    times = [round((number + 0.5) * TOKENS / 4 / count, 2) for number in range(count)]
     return Sheet(times, 128, HEIGHT, 8, contact_sheet(pictures))
 
 
 def write_page(takes: int, path: Path) -> int:
     """Write the page and return how many takes it shows."""
     config = ReportConfig()
-    cells = {name: predictions(takes, right, 0) for name, right in STRIPS.items()}
-    tracks = [Track(name, cell(name, found), found) for name, found in cells.items()]
-    sheets = {take: sheet(place, config.frames) for place, take in enumerate(cells["raw"])}
+    rows = {name: predictions(takes, right) for name, right in STRIPS.items()}
+    tracks = [Track(name, cast(Cell, FakeCell(mine)), mine) for name, mine in rows.items()]
+    sheets = {take: sheet(number, config.frames) for number, take in enumerate(rows["raw"])}
     classes = Classes(tuple(f"step number {label}" for label in range(CLASSES)), 0)
-    draft = Draft(data={"classes": class_data(classes)})
-    gains = take_gains(tracks[0].cell, tracks[1].cell)
-    draft.add("timelines", "Timelines", timeline_parts(draft, tracks, gains, sheets, config, 0))
-    path.write_text(page_html(Page("Benchmark", "", draft.sections, draft.data)))
-    return len(draft.data["timelines"]["takes"])
+    page = Page("Benchmark", data={"classes": class_data(classes)})
+    gains = [Gain(take, 0.0, 1.0) for take in rows["raw"]]
+    page.add("timelines", "Timelines", timeline_parts(page, tracks, gains, sheets, config, 0))
+    path.write_text(page.html())
+    return len(page.data["timelines"]["takes"])
 
 
 def opening_seconds(browser: Any, path: Path, rounds: int) -> float:
     """Return the median seconds from navigation to the last filled widget."""
-    found = []
+    seconds = []
     for _ in range(rounds):
         page = browser.new_page(viewport={"width": 1400, "height": 900})
         page.goto(path.as_uri())
         page.wait_for_selector("html[data-ready=yes]")
-        found.append(page.evaluate("READY_AT") / 1000)
+        seconds.append(page.evaluate("READY_AT") / 1000)
         page.close()
-    return median(found)
+    return median(seconds)
 
 
 def main(

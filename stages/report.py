@@ -11,12 +11,13 @@ from pjepa.probes.base.config import skipped_reason
 from pjepa.report.analyses import analyse
 from pjepa.report.config import CellsConfig, ReportConfig
 from pjepa.report.content import ReportRun, write_report, write_unlabelled
-from pjepa.report.figures import probe_tracks, read_curves
+from pjepa.report.figures import probe_tracks
 from pjepa.report.frames import pictures_store, take_sheets
 from pjepa.report.gains import DemoNumbers, demo_numbers, proof_claims
 from pjepa.report.provenance import Origin, git_revision, read_origin
 from pjepa.report.results import Cell, Results, read_predictions, read_results
 from pjepa.report.tables import claim_line, headline_rows, metric_names, metrics_json, with_mark
+from pjepa.report.widgets import read_curves
 from pjepa.select.curve import JSON, read_curve
 from pjepa.storage.writing import write_json
 from pjepa.tools import paths
@@ -31,7 +32,8 @@ def run() -> None:
     reasons = [skipped_reason(folder) for folder in folders]
     if reasons and all(reasons):
         made_from = origin(listed.representations, (), config)
-        write_unlabelled(str(reasons[0]), paths.PRETRAIN_RESULTS, made_from, paths.REPORT)
+        curves = read_curves(paths.PRETRAIN_RESULTS)
+        write_unlabelled(str(reasons[0]), curves, made_from, paths.REPORT)
         write_json(paths.METRICS, {})
         say(f"report: no probe was run: {reasons[0]}; features are in {paths.REPRESENTATIONS}/")
         return

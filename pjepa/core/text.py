@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # spreadsheets read these as formulas
+NUMBER = re.compile(r"[*`]*[+-]?[\d.]")  # how a cell of a column of numbers begins
 
 
 def natural(text: str) -> list[tuple[bool, int, str]]:
@@ -33,9 +34,9 @@ def escaped(text: str) -> str:
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table whose columns after the first are right-aligned.
-
-    Cells are Markdown.
-    """
-    rule = ["---", *["---:"] * (len(header) - 1)]
+    """Return a Markdown table, columns of numbers right-aligned. Cells are Markdown."""
+    rule = ["---"]
+    for column in range(1, len(header)):
+        numbers = all(NUMBER.match(row[column]) for row in rows if row[column])
+        rule.append("---:" if numbers else "---")
     return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *rows])

@@ -1,10 +1,11 @@
-"""The supplement's analyses of one run, put together: trajectories, progress, maps, a pair."""
+"""The supplement's analyses of a run: trajectories, progress, maps, a pair that looks alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from pjepa.core.runs import runs
 from pjepa.core.tables import Classes
 from pjepa.metrics.bootstrap import Interval, median_interval
 from pjepa.metrics.trajectory import (
+    Path2D,
+    Trajectory,
     binned_progress,
     path_2d,
     progress,
@@ -24,10 +27,82 @@ from pjepa.metrics.trajectory import (
 )
 from pjepa.report.config import ReportConfig
 from pjepa.report.results import REFERENCE, Predictions, Results
+from pjepa.report.tables import rounded
 from pjepa.streams.stream import StreamReader
 from pjepa.ui.console import track
 
-# The supplement's feature-space analysis: trajectory diagnostics and the progress profile.
+LEARNED = "pjepa"
+SHOWN = (REFERENCE, LEARNED)  # on maps
+
+Medians = Mapping[str, Interval | None]  # by diagnostic; None where no take has a value
+Streams = Callable[[str], Sequence[Path]]  # representation -> the streams of its variants
+
+
+@dataclass(frozen=True)
+class Analyses:
+    """What the supplement shows, for every representation of the cells."""
+
+    takes: int
+    trajectories: Mapping[str, Medians]
+    profiles: Mapping[str, Profile]
+    maps: Maps | None
+    pair: PairView | None
+
+
+def analyse(
+    results: Results,
+    predictions: Mapping[str, Predictions],
+    classes: Classes,
+    streams: Streams,
+    config: ReportConfig,
+) -> Analyses:
+    """Return the analyses on the reported takes.
+
+    `predictions` are those of the first probe by name.
+    """
+    groups = results.cells[0].statistics.groups
+    takes = sorted(groups)
+    first: dict[str, Walks] = {}
+    trajectories: dict[str, Medians] = {}
+    names = list(dict.fromkeys(cell.representation for cell in results.cells))
+    for name in track(names, "trajectories", unit="representation"):
+        variants = [read_walks(path, takes) for path in streams(name)]
+        trajectories[name] = trajectory_medians(variants, groups, config)
+        first[name] = variants[0]
+    profiles = {
+        name: progress_profile(walks, config.progress_bins) for name, walks in first.items()
+    }
+    mapped = {name: first[name] for name in SHOWN if name in first}
+    maps = pair = None
+    if mapped and predictions:
+        labels = {take: p.labels for take, p in next(iter(predictions.values())).items()}
+        maps = segment_maps(mapped, labels, groups, config)
+    if set(SHOWN) <= set(predictions):
+        before, after = (predictions[name] for name in SHOWN)
+        paths = {name: streams(name)[0] for name in SHOWN}
+        pair = pair_view(before, after, classes, paths, config.seed)
+    present = {name: profile for name, profile in profiles.items() if profile is not None}
+    return Analyses(len(takes), trajectories, present, maps, pair)
+
+
+def analyses_json(analyses: Analyses) -> dict[str, Any]:
+    """Return the numbers of the analyses as JSON values."""
+    values: dict[str, Any] = {"takes": analyses.takes, "trajectories": analyses.trajectories}
+    values["progress"] = analyses.profiles
+    if analyses.maps is not None:
+        values["map_paths"] = analyses.maps.paths
+    if analyses.pair is not None:
+        names = ("pair", "worst", "take", "silhouette")
+        values["pair"] = {name: getattr(analyses.pair, name) for name in names}
+    return rounded(values)
+
+
+def medians_from(values: Mapping[str, Any]) -> Medians:
+    """Return what `analyses_json` wrote of one representation's medians."""
+    return {name: None if row is None else Interval(**row) for name, row in values.items()}
+
+
+# Trajectory diagnostics in feature space, and the progress profile.
 
 # Medians over EgoProceL validation videos, I3D features: raw, P-JEPA (paper, supplement).
 PAPER_TRAJECTORIES = {
@@ -41,8 +116,6 @@ PAPER_TRAJECTORIES = {
 }
 SPREAD = (25.0, 75.0)  # percentiles over takes
 
-Medians = Mapping[str, Interval | None]  # by diagnostic; None where no take has a value
-
 
 @dataclass(frozen=True)
 class Walk:
@@ -51,6 +124,9 @@ class Walk:
     vectors: np.ndarray
     times: np.ndarray
     tokens: np.ndarray
+
+
+Walks = Mapping[str, Walk]  # by take id
 
 
 @dataclass(frozen=True)
@@ -63,38 +139,44 @@ class Profile:
     takes: int  # those with an axis
 
 
-Walks = Mapping[str, Walk]  # by take id
-
-
 def read_walks(stream: Path, takes: Sequence[str]) -> dict[str, Walk]:
     """Return the annotated segments of the given takes, in the stream's representation."""
-    reader, found = StreamReader(stream), {}
+    reader, walks = StreamReader(stream), {}
     for take_id in takes:
         take = reader.read(take_id)
         starts = runs(take.segment)[0]
-        found[take_id] = Walk(
+        walks[take_id] = Walk(
             segment_vectors(take.features, take.segment),
             segment_times(take.times, take.segment),
             starts[take.segment[starts] >= 0],
         )
-    return found
+    return walks
 
 
 def trajectory_medians(
     variants: Sequence[Walks], groups: Mapping[str, str], config: ReportConfig
-) -> dict[str, Interval | None]:
+) -> Medians:
     """Return medians over takes with 95 % intervals; a take's value is the mean over variants."""
-    rows = [
-        {take: asdict(trajectory(walk.vectors)) for take, walk in walks.items()}
-        for walks in variants
-    ]
-    values = {
-        name: {take: float(np.mean([row[take][name] for row in rows])) for take in rows[0]}
-        for name in PAPER_TRAJECTORIES
-    }
+    rows = {take: [trajectory(walks[take].vectors) for walks in variants] for take in variants[0]}
+    return _medians(rows, groups, config)
+
+
+def _medians(
+    rows: Mapping[str, Sequence[Trajectory | Path2D]],
+    groups: Mapping[str, str],
+    config: ReportConfig,
+) -> Medians:
+    """Return the median of every diagnostic over takes."""
+    values = {take: [asdict(each) for each in several] for take, several in rows.items()}
+    names = next(iter(values.values()))[0]
     return {
-        name: median_interval(by_take, groups, config.bootstrap, config.seed)
-        for name, by_take in values.items()
+        name: median_interval(
+            {take: float(np.mean([row[name] for row in mine])) for take, mine in values.items()},
+            groups,
+            config.bootstrap,
+            config.seed,
+        )
+        for name in names
     }
 
 
@@ -104,8 +186,8 @@ def progress_profile(walks: Walks, bins: int) -> Profile | None:
     Segments of one take in one bin are averaged first, so that every take counts once. Where too
     few segments leave a bin empty in all takes, bins are halved until none is.
     """
-    found = [(walk.times, progress(walk.vectors)) for walk in walks.values()]
-    moving = [(times, p) for times, p in found if p is not None]
+    along = [(walk.times, progress(walk.vectors)) for walk in walks.values()]
+    moving = [(times, p) for times, p in along if p is not None]
     if not moving:
         return None
     while True:
@@ -145,39 +227,23 @@ class Maps:
     points: Mapping[str, np.ndarray]  # representation -> [N, 2]
     paths: Mapping[str, Medians]  # representation -> medians of the path diagnostics
 
+    def shows_the_segments_of(self, other: Maps) -> bool:
+        """Return whether point i of both is the same segment."""
+        pairs = ((getattr(self, n), getattr(other, n)) for n in ("take", "times", "labels"))
+        return self.takes == other.takes and all(np.array_equal(a, b) for a, b in pairs)
+
 
 def maps_json(maps: Maps) -> dict[str, Any]:
     """Return the maps as JSON values; the medians of their paths are among the analyses."""
-    points = {name: np.round(xy, 2).tolist() for name, xy in maps.points.items()}
-    arrays = {"take": maps.take, "times": np.round(maps.times, 4), "labels": maps.labels}
-    return {
-        "takes": list(maps.takes),
-        "of": maps.of,
-        "names": list(points),  # in their order: keys are sorted
-        "points": points,
-        **{name: values.tolist() for name, values in arrays.items()},
-    }
+    values = {name: value for name, value in vars(maps).items() if name != "paths"}
+    return rounded(values | {"names": list(maps.points)})  # in order: keys get sorted
 
 
 def maps_from(values: Mapping[str, Any], paths: Mapping[str, Medians]) -> Maps:
     """Return what `maps_json` wrote, with the medians of the paths."""
-    return Maps(
-        takes=tuple(values["takes"]),
-        of=values["of"],
-        take=np.array(values["take"]),
-        times=np.array(values["times"]),
-        labels=np.array(values["labels"]),
-        points={name: np.array(values["points"][name]) for name in values["names"]},
-        paths=paths,
-    )
-
-
-def same_segments(first: Maps, second: Maps) -> bool:
-    """Return whether point i of both is the same segment."""
-    return first.takes == second.takes and all(
-        np.array_equal(getattr(first, name), getattr(second, name))
-        for name in ("take", "times", "labels")
-    )
+    points = {name: np.array(values["points"][name]) for name in values["names"]}
+    take, times, labels = (np.array(values[name]) for name in ("take", "times", "labels"))
+    return Maps(tuple(values["takes"]), values["of"], take, times, labels, points, paths)
 
 
 def sampled_takes(lengths: Mapping[str, int], limit: int, seed: int) -> list[str]:
@@ -187,11 +253,11 @@ def sampled_takes(lengths: Mapping[str, int], limit: int, seed: int) -> list[str
     """
     names = list(lengths)
     drawn: list[str] = []
-    for place in np.random.default_rng(seed).permutation(len(names)).tolist():
-        total = sum(lengths[take] for take in drawn) + lengths[names[place]]
+    for index in np.random.default_rng(seed).permutation(len(names)).tolist():
+        total = sum(lengths[take] for take in drawn) + lengths[names[index]]
         if drawn and total > limit:
             break
-        drawn.append(names[place])
+        drawn.append(names[index])
     return [take for take in names if take in set(drawn)]
 
 
@@ -215,35 +281,15 @@ def segment_maps(
     }
     points = tsne_maps(vectors, config.seed)
     take_of = np.repeat(np.arange(len(takes)), [lengths[take] for take in takes])
-    return Maps(
-        takes=tuple(takes),
-        of=len(first),
-        take=take_of,
-        times=np.concatenate([first[take].times for take in takes]),
-        labels=np.concatenate([labels[take][first[take].tokens] for take in takes]),
-        points=points,
-        paths={
-            name: path_medians(found, take_of, takes, groups, config)
-            for name, found in points.items()
-        },
-    )
-
-
-def path_medians(
-    points: np.ndarray,
-    take_of: np.ndarray,
-    takes: Sequence[str],
-    groups: Mapping[str, str],
-    config: ReportConfig,
-) -> Medians:
-    """Return medians over takes of the diagnostics of their paths on one map."""
-    rows = {take: asdict(path_2d(points[take_of == i])) for i, take in enumerate(takes)}
-    return {
-        name: median_interval(
-            {take: row[name] for take, row in rows.items()}, groups, config.bootstrap, config.seed
+    paths = {
+        name: _medians(
+            {take: [path_2d(xy[take_of == i])] for i, take in enumerate(takes)}, groups, config
         )
-        for name in PAPER_PATHS
+        for name, xy in points.items()
     }
+    times = np.concatenate([first[take].times for take in takes])
+    classes = np.concatenate([labels[take][first[take].tokens] for take in takes])
+    return Maps(tuple(takes), len(first), take_of, times, classes, points, paths)
 
 
 def tsne_maps(vectors: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
@@ -267,14 +313,14 @@ def tsne(vectors: np.ndarray, seed: int) -> np.ndarray:
             return np.zeros((len(vectors), 2))
         perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
         model = TSNE(2, perplexity=perplexity, init="pca", random_state=seed, n_jobs=1)
-        found: np.ndarray = model.fit_transform(vectors.astype(np.float32)).astype(np.float64)
-    return found
+        points: np.ndarray = model.fit_transform(vectors.astype(np.float32)).astype(np.float64)
+    return points
 
 
 # Two classes that look alike: the pair raw features confuse most and P-JEPA separates most.
 
 ENOUGH = 20  # tokens of each class; shares of fewer say little
-ZOOM_POINTS = 600  # tokens on the zoomed maps
+PAIR_POINTS = 600  # tokens on the maps of a pair
 
 
 @dataclass(frozen=True)
@@ -293,7 +339,7 @@ class ClassPair:
 
 
 @dataclass(frozen=True)
-class Zoom:
+class PairView:
     """The chosen pair, the pair that lost most, and maps of the chosen pair's tokens."""
 
     pair: ClassPair
@@ -316,13 +362,12 @@ def class_confusion(predictions: Predictions, classes: int) -> np.ndarray:
 def class_pairs(before: np.ndarray, after: np.ndarray, background: int | None) -> list[ClassPair]:
     """Return every pair of classes with enough tokens, best separated first."""
     tokens = before.sum(1)
-    kept = [c for c in range(len(tokens)) if c != background and tokens[c] >= ENOUGH]
+    frequent = [c for c in range(len(tokens)) if c != background and tokens[c] >= ENOUGH]
     pairs = []
-    for place, a in enumerate(kept):
-        for b in kept[place + 1 :]:
-            total = int(tokens[a] + tokens[b])
-            shares = [100.0 * float(m[a, b] + m[b, a]) / total for m in (before, after)]
-            pairs.append(ClassPair(a, b, total, *shares))
+    for a, b in combinations(frequent, 2):
+        total = int(tokens[a] + tokens[b])
+        shares = [100.0 * float(m[a, b] + m[b, a]) / total for m in (before, after)]
+        pairs.append(ClassPair(a, b, total, *shares))
     return sorted(pairs, key=lambda p: (-p.gain, -p.before, p.first, p.second))
 
 
@@ -331,64 +376,61 @@ def chosen_pair(pairs: list[ClassPair]) -> tuple[ClassPair, ClassPair] | None:
     confused = [pair for pair in pairs if pair.before or pair.after]
     if not confused:
         return None
-    shown = confused[0]
-    if shown.gain <= 0:
-        shown = max(confused, key=lambda pair: pair.before)
-    return shown, confused[-1]
+    best = confused[0]
+    if best.gain <= 0:
+        best = max(confused, key=lambda pair: pair.before)
+    return best, confused[-1]
 
 
-def pair_zoom(
+def pair_view(
     before: Predictions,
     after: Predictions,
     classes: Classes,
     streams: Mapping[str, Path],
     seed: int,
-) -> Zoom | None:
+) -> PairView | None:
     """Return the confusable pair of two cells with maps of its tokens in the given streams."""
     counts = [class_confusion(cell, len(classes.names)) for cell in (before, after)]
     chosen = chosen_pair(class_pairs(counts[0], counts[1], classes.background))
     if chosen is None:
         return None
-    pair, worst = chosen
-    wanted = (pair.first, pair.second)
-    places = pair_tokens(before, wanted, seed)
-    labels = np.concatenate([before[t].labels[rows] for t, rows in places.items()])
+    both = (chosen[0].first, chosen[0].second)
+    rows = pair_tokens(before, both, seed)
+    labels = np.concatenate([before[take].labels[mine] for take, mine in rows.items()])
     if len(labels) < SMALLEST:
         return None
-    found = {name: unit_tokens(StreamReader(path), places) for name, path in streams.items()}
-    silhouettes = {name: silhouette(features, labels) for name, features in found.items()}
-    points = tsne_maps(found, seed)
-    return Zoom(pair, worst, shown_take(before, wanted), labels, points, silhouettes)
+    tokens = {name: unit_tokens(StreamReader(path), rows) for name, path in streams.items()}
+    silhouettes = {name: silhouette(features, labels) for name, features in tokens.items()}
+    points = tsne_maps(tokens, seed)
+    return PairView(*chosen, shown_take(before, both), labels, points, silhouettes)
 
 
-def unit_tokens(reader: StreamReader, places: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the tokens [N, D] at the places of every take, each of length 1 unless it is 0."""
-    features = np.concatenate([reader.read(take).features[rows] for take, rows in places.items()])
+def unit_tokens(reader: StreamReader, rows: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return these tokens [N, D] of every take, each of length 1 unless it is 0."""
+    features = np.concatenate([reader.read(take).features[mine] for take, mine in rows.items()])
     norms = np.linalg.norm(features, axis=1, keepdims=True)
     return np.asarray(features / np.where(norms > 0, norms, 1.0))
 
 
 def pair_tokens(
-    predictions: Predictions, wanted: tuple[int, int], seed: int
+    predictions: Predictions, both: tuple[int, int], seed: int
 ) -> dict[str, np.ndarray]:
-    """Return the tokens of two classes by take, at most `ZOOM_POINTS`, drawn with the seed."""
-    rows = [
-        (t, i) for t, p in predictions.items() for i in np.flatnonzero(np.isin(p.labels, wanted))
-    ]
-    if len(rows) > ZOOM_POINTS:
-        drawn = np.random.default_rng(seed).choice(len(rows), ZOOM_POINTS, replace=False)
-        rows = [rows[place] for place in sorted(drawn.tolist())]
-    found: dict[str, list[int]] = {}
-    for take, index in rows:
-        found.setdefault(take, []).append(int(index))
-    return {take: np.array(indices) for take, indices in found.items()}
+    """Return the tokens of two classes by take, at most `PAIR_POINTS`, drawn with the seed."""
+    rows = {t: np.flatnonzero(np.isin(p.labels, both)) for t, p in predictions.items()}
+    kept = np.ones(sum(map(len, rows.values())), bool)
+    if len(kept) > PAIR_POINTS:
+        kept[:] = False
+        kept[np.random.default_rng(seed).choice(len(kept), PAIR_POINTS, replace=False)] = True
+    ends = np.cumsum([len(mine) for mine in rows.values()])[:-1]
+    by_take = zip(rows.items(), np.split(kept, ends), strict=True)
+    return {take: mine[keep] for (take, mine), keep in by_take if keep.any()}
 
 
-def shown_take(predictions: Predictions, wanted: tuple[int, int]) -> str:
+def shown_take(predictions: Predictions, both: tuple[int, int]) -> str:
     """Return the take with most tokens of the rarer class; it has both if any take does."""
 
     def tokens(take: str) -> tuple[int, int]:
-        counts = [int((predictions[take].labels == label).sum()) for label in wanted]
+        counts = [int((predictions[take].labels == label).sum()) for label in both]
         return min(counts), sum(counts)
 
     return max(predictions, key=tokens)
@@ -403,95 +445,3 @@ def silhouette(features: np.ndarray, labels: np.ndarray) -> float:
         return 0.0
     with threadpool_limits(1):
         return float(silhouette_score(features, labels, metric="cosine"))
-
-
-LEARNED = "pjepa"
-SHOWN = (REFERENCE, LEARNED)  # on maps
-DIGITS = 4
-
-Streams = Callable[[str], Sequence[Path]]  # representation -> the streams of its variants
-
-
-@dataclass(frozen=True)
-class Analyses:
-    """What the supplement shows, for every representation of the cells."""
-
-    takes: int
-    trajectories: Mapping[str, Medians]
-    profiles: Mapping[str, Profile]
-    maps: Maps | None
-    zoom: Zoom | None
-
-
-def analyse(
-    results: Results,
-    predictions: Mapping[str, Predictions],
-    classes: Classes,
-    streams: Streams,
-    config: ReportConfig,
-) -> Analyses:
-    """Return the analyses on the reported takes.
-
-    `predictions` are those of the first probe by name.
-    """
-    groups = results.cells[0].statistics.groups
-    takes = sorted(groups)
-    first: dict[str, Walks] = {}
-    trajectories: dict[str, Medians] = {}
-    names = list(dict.fromkeys(cell.representation for cell in results.cells))
-    for name in track(names, "trajectories", unit="representation"):
-        variants = [read_walks(path, takes) for path in streams(name)]
-        trajectories[name] = trajectory_medians(variants, groups, config)
-        first[name] = variants[0]
-    profiles = {
-        name: progress_profile(walks, config.progress_bins) for name, walks in first.items()
-    }
-    mapped = {name: first[name] for name in SHOWN if name in first}
-    maps = zoom = None
-    if mapped and predictions:
-        labels = {take: p.labels for take, p in next(iter(predictions.values())).items()}
-        maps = segment_maps(mapped, labels, groups, config)
-    if set(SHOWN) <= set(predictions):
-        paths = {name: streams(name)[0] for name in SHOWN}
-        before, after = (predictions[name] for name in SHOWN)
-        zoom = pair_zoom(before, after, classes, paths, config.seed)
-    known = {name: profile for name, profile in profiles.items() if profile is not None}
-    return Analyses(len(takes), trajectories, known, maps, zoom)
-
-
-def analyses_json(found: Analyses) -> dict[str, Any]:
-    """Return the numbers of the analyses as JSON values."""
-    values: dict[str, Any] = {
-        "takes": found.takes,
-        "trajectories": {name: _medians(row) for name, row in found.trajectories.items()},
-        "progress": {name: _profile(profile) for name, profile in found.profiles.items()},
-    }
-    if found.maps is not None:
-        values["map_paths"] = {name: _medians(row) for name, row in found.maps.paths.items()}
-    if found.zoom is not None:
-        values["pair"] = {
-            "pair": asdict(found.zoom.pair),
-            "worst": asdict(found.zoom.worst),
-            "take": found.zoom.take,
-            "silhouette": {k: round(v, DIGITS) for k, v in found.zoom.silhouette.items()},
-        }
-    return values
-
-
-def medians_from(values: Mapping[str, Any]) -> Medians:
-    """Return what `analyses_json` wrote of one representation's medians."""
-    return {name: None if row is None else Interval(**row) for name, row in values.items()}
-
-
-def _medians(medians: Medians) -> dict[str, dict[str, float] | None]:
-    return {
-        name: None if row is None else {k: round(v, DIGITS) for k, v in asdict(row).items()}
-        for name, row in medians.items()
-    }
-
-
-def _profile(profile: Profile) -> dict[str, Any]:
-    rounded = {
-        name: np.round(getattr(profile, name), DIGITS).tolist() for name in ("mean", "low", "high")
-    }
-    return {**rounded, "takes": profile.takes}

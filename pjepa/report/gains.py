@@ -16,8 +16,6 @@ from pjepa.report.results import Cell, CellStatistics, Predictions, Results
 from pjepa.storage.reading import read_object
 from pjepa.ui.console import InputError
 
-LENGTH_METRIC = "f1_50"
-
 
 @dataclass(frozen=True)
 class Gain:
@@ -73,15 +71,15 @@ def chosen_takes(gains: Sequence[Gain], count: int) -> list[ChosenTake]:
     last = len(gains) - 1
     between = np.linspace(0, last, max(count, 2)).round().astype(int).tolist()
     named = {last: "worst", last // 2: "median", 0: "best"}
-    wanted = [0, last // 2, last, *between, *range(len(gains))]
-    ranks = [rank for rank in dict.fromkeys(wanted) if 0 <= rank <= last][:count]
+    order = dict.fromkeys([0, last // 2, last, *between, *range(len(gains))])
+    ranks = [rank for rank in order if 0 <= rank <= last][:count]
     return [
         ChosenTake(
             gains[rank],
             f"{named.get(rank, f'number {rank + 1}')} of {len(gains)} takes by gain",
-            named.get(rank, f"take-{place + 1}"),
+            named.get(rank, f"take-{number}"),
         )
-        for place, rank in enumerate(ranks)
+        for number, rank in enumerate(ranks, 1)
     ]
 
 
@@ -97,16 +95,15 @@ def class_gains(
     labels = sorted({c[0] for v in before.variants for t in takes for c in v[t].classes if c[2]})
     first, frames = _class_shares(before, takes, labels, weights)
     second, _ = _class_shares(after, takes, labels, weights)
-    found, count = [], len(set(before.groups.values()))
-    for place, label in enumerate(labels):
-        present = frames[1:, place] > 0
-        change = (second - first)[:, place]
+    gains, count = [], len(set(before.groups.values()))
+    for label, tokens, ours, theirs in zip(labels, frames.T, second.T, first.T, strict=True):
+        present = tokens[1:] > 0
+        change = ours - theirs
         drawn = change[1:][present] if present.any() else change[:1]
         low, high = np.percentile(drawn, PERCENTILES)
         gain = Interval(float(change[0]), float(low), float(high), count)
-        shares = float(first[0, place]), float(second[0, place])
-        found.append(ClassGain(label, float(frames[0, place]), *shares, gain))
-    return sorted(found, key=lambda row: (-row.gain.mean, row.label))
+        gains.append(ClassGain(label, float(tokens[0]), float(theirs[0]), float(ours[0]), gain))
+    return sorted(gains, key=lambda row: (-row.gain.mean, row.label))
 
 
 def _class_shares(
@@ -128,16 +125,14 @@ def f1_by_length(
     predictions: Mapping[str, Predictions], background: int | None, bins: int
 ) -> dict[str, list[LengthBin]]:
     """Return F1@50 by segment length of every given cell, in bins of equally many true segments."""
-    threshold = THRESHOLDS[LENGTH_METRIC]
+    threshold = THRESHOLDS["f1_50"]
     hits = {
         name: [
             take_hits(take.labels, take.predicted, take.step_s, background, threshold)
-            for take in found.values()
+            for take in takes.values()
         ]
-        for name, found in predictions.items()
+        for name, takes in predictions.items()
     }
-    if not hits:
-        return {}
     first = next(iter(hits.values()))
     edges = length_edges(np.concatenate([take.true_s for take in first]), bins)
     return {name: length_bins(rows, edges) for name, rows in hits.items()}
@@ -198,44 +193,36 @@ def demo_numbers(results: Results, ceilings: Path) -> DemoNumbers | None:
     """Return the demo's numbers, or None where there is no demo or no linear probe."""
     if not ceilings.exists() or PROBE not in results.probes:
         return None
-    found = read_object(ceilings, "split", "order", "appearance", "history")
-    split = results.of_probe(PROBE)[0].split
-    if found["split"] != split:
-        raise InputError(f"{ceilings}: computed on {found['split']}, but cells report {split}")
-    low, high = float(found["appearance"]["acc"]), float(found["history"]["acc"])
-    cells = {c.representation: c for c in results.of_probe(PROBE)}
+    truth = read_object(ceilings, "split", "order", "appearance", "history")
+    cells = {cell.representation: cell for cell in results.of_probe(PROBE)}
+    split = next(iter(cells.values())).split
+    if truth["split"] != split:
+        raise InputError(f"{ceilings}: computed on {truth['split']}, but cells report {split}")
+    low, high = float(truth["appearance"]["acc"]), float(truth["history"]["acc"])
     closed = {
         name: 100.0 * (cells[name].metrics["acc"] - low) / (high - low)
         for name in GAP_READERS
         if name in cells and high > low
     }
-    return DemoNumbers(found["order"], low, high, closed, primitive_readings(results))
-
-
-def primitive_readings(results: Results) -> dict[str, float]:
-    """Return how well a linear probe reads the demo's true primitive, by representation."""
-    cells = results.of_probe(PROBE) if PROBE in results.probes else []
-    return {c.representation: c.readings["primitive"] for c in cells if "primitive" in c.readings}
+    readings = {name: cell.readings for name, cell in cells.items()}
+    primitive = {name: row["primitive"] for name, row in readings.items() if "primitive" in row}
+    return DemoNumbers(truth["order"], low, high, closed, primitive)
 
 
 def proof_claims(results: Results, demo: DemoNumbers) -> list[Claim]:
     """Return the lines of the proof; a shuffled world promises nothing, so it only shows values."""
-    promised = demo.order == "procedure"
-    claims = [
-        Claim(f"true primitive read from {name}", value, "%", _primitive_promise(name, promised))
-        for name, value in demo.primitive.items()
-    ]
-    for pair, needed in [*GAINS_NEEDED.items(), (("pjepa", "history"), None)]:
+    kept = demo.order == "procedure"
+    claims = []
+    for name, value in demo.primitive.items():
+        needed = PRIMITIVE_NEEDED if kept and name == "raw" else None
+        claims.append(Claim(f"true primitive read from {name}", value, "%", needed))
+    for pair, points in [*GAINS_NEEDED.items(), (("pjepa", "history"), None)]:
         difference = results.difference(PROBE, *pair)
         if difference is not None:
             gain = difference.intervals["acc"]
-            promise = needed if promised else None
-            claims.append(Claim(difference.name, gain.mean, "points", promise, gain))
+            needed = points if kept else None
+            claims.append(Claim(difference.name, gain.mean, "points", needed, gain))
     for name, value in demo.gap_closed.items():
-        promise = GAP_NEEDED if promised and name == "pjepa" else None
-        claims.append(Claim(f"gap between the ceilings closed by {name}", value, "%", promise))
+        needed = GAP_NEEDED if kept and name == "pjepa" else None
+        claims.append(Claim(f"gap between the ceilings closed by {name}", value, "%", needed))
     return claims
-
-
-def _primitive_promise(name: str, promised: bool) -> float | None:
-    return PRIMITIVE_NEEDED if promised and name == "raw" else None

@@ -7,86 +7,19 @@ fills from one block of JSON; the script writes names with `textContent`, never 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
-from importlib.resources import files
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-# The report's own Markdown as HTML: headings, paragraphs, lists, tables, code, bold.
-
-INLINE = re.compile(r"\\(.)|`([^`]*)`|\*\*(.+?)\*\*|\*(.+?)\*|\[([^\]]+)\]\((#[\w-]+)\)")
-SPLIT = re.compile(r"(?<!\\)\|")
-
-
-def markdown_html(text: str) -> str:
-    """Return blocks of our Markdown as HTML; pictures are left out."""
-    blocks = [_block(block) for block in text.strip().split("\n\n")]
-    return "\n".join(block for block in blocks if block)
-
-
-def inline_html(text: str) -> str:
-    """Return one line with `code`, **bold**, *italic*, [links](#inside) and escapes.
-
-    The rest is text.
-    """
-    parts, last = [], 0
-    for match in INLINE.finditer(text):
-        parts.append(escape(text[last : match.start()]))
-        literal, code, bold, italic, name, target = match.groups()
-        if literal is not None:
-            parts.append(escape(literal))
-        elif code is not None:
-            parts.append(f"<code>{escape(code)}</code>")
-        elif bold is not None:
-            parts.append(f"<strong>{inline_html(bold)}</strong>")
-        elif italic is not None:
-            parts.append(f"<em>{inline_html(italic)}</em>")
-        else:
-            parts.append(f'<a href="{escape(target)}">{escape(name)}</a>')
-        last = match.end()
-    return "".join([*parts, escape(text[last:])])
-
-
-def _block(block: str) -> str:
-    lines = block.strip().split("\n")
-    heading = re.match(r"(#+) (.*)", block)
-    if heading:
-        depth = len(heading[1])
-        return f"<h{depth}>{inline_html(heading[2])}</h{depth}>"
-    if block.startswith("!["):
-        return ""
-    if block.startswith("|"):
-        return _table(lines)
-    if block.startswith("- "):
-        items = "".join(f"<li>{inline_html(line.removeprefix('- '))}</li>" for line in lines)
-        return f"<ul>{items}</ul>"
-    return f"<p>{inline_html(' '.join(lines))}</p>" if block.strip() else ""
-
-
-def _table(lines: list[str]) -> str:
-    """Return a table that scrolls by itself on narrow screens.
-
-    A row with one cell heads a group.
-    """
-    rows = [[cell.strip() for cell in SPLIT.split(line.strip()[1:-1])] for line in lines]
-    header = "".join(f'<th scope="col">{inline_html(cell)}</th>' for cell in rows[0])
-    body = []
-    for row in rows[2:]:
-        if row[0] and not any(row[1:]):
-            span = f'<th scope="rowgroup" colspan="{len(row)}">{inline_html(row[0])}</th>'
-            body.append(f'<tr class="group">{span}</tr>')
-        else:
-            cells = "".join(f"<td>{inline_html(cell)}</td>" for cell in row[1:])
-            body.append(f'<tr><th scope="row">{inline_html(row[0])}</th>{cells}</tr>')
-    return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Table"><table>'
-        f"<thead><tr>{header}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
-    )
-
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
+from markupsafe import Markup
 
 SCRIPTS = ("base.js", "charts.js", "timelines.js", "maps.js")
+SCROLL = '<div class="scroll" tabindex="0" role="region" aria-label="Table">'  # on narrow screens
 
 
 @dataclass(frozen=True)
@@ -98,60 +31,83 @@ class Widget:
 
 
 @dataclass(frozen=True)
-class Folded:
-    """Text as it is, or Markdown, shown on demand."""
+class Collapsible:
+    """Markdown that is shown on demand, or text as it is."""
 
     title: str
     text: str
-    markdown: bool = False
+    markdown: bool = True
 
 
 @dataclass(frozen=True)
-class Beside:
+class Columns:
     """Parts next to each other where the screen is wide, one below the other elsewhere."""
 
-    parts: Sequence[str | Widget | Folded]
+    parts: Sequence[str | Widget | Collapsible]
 
 
-Part = str | Widget | Folded | Beside  # a str is Markdown
+Part = str | Widget | Collapsible | Columns  # a str is Markdown
 
 
 @dataclass(frozen=True)
 class PageSection:
-    """One part of the page: Markdown and widgets in order."""
+    """Markdown and widgets in order; `name` is the address inside the page."""
 
-    name: str  # its address inside the page
+    name: str
     title: str
     parts: Sequence[Part]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Page:
-    """What the page says: title, a line below it, sections, the widgets' data, the finding."""
+    """A page while it is put together: sections, the widgets' data, the finding on top."""
 
     title: str
-    subtitle: str
-    sections: Sequence[PageSection]
-    data: Mapping[str, Any]
+    subtitle: str = ""
     headline: str = ""  # Markdown
+    sections: list[PageSection] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def widget(self, kind: str, key: str, value: Any) -> Widget:
+        """Return a widget whose data is kept under `key`."""
+        self.data[key] = value
+        return Widget(kind, key)
+
+    def add(self, name: str, title: str, parts: Sequence[Part]) -> None:
+        """Add a section, unless it is empty."""
+        if parts:
+            self.sections.append(PageSection(name, title, parts))
+
+    def html(self) -> str:
+        """Return the whole page."""
+        return _template().render(page=self, data=Markup(script_json(self.data)), scripts=SCRIPTS)
+
+    def markdown(self, title: str, without: Collection[str] = ()) -> str:
+        """Return the text of the page without widgets, text as it is, and the named sections."""
+        texts = [f"# {title}", *filter(None, [self.headline])]
+        for section in self.sections:
+            if section.name not in without:
+                texts += [f"## {section.title}", *_texts(section.parts)]
+        below = [*texts[1:], "## "]  # a heading of widgets alone has no text below it
+        pairs = zip(texts, below, strict=True)
+        return (
+            "\n\n".join(
+                text for text, after in pairs if not (text[:4] == "### " and after.startswith("##"))
+            )
+            + "\n"
+        )
 
 
-def page_html(page: Page) -> str:
-    """Return the whole page as text."""
-    values = {
-        "title": escape(page.title),
-        "subtitle": escape(page.subtitle),
-        "headline": f'<div id="headline">{markdown_html(page.headline)}</div>'
-        * bool(page.headline),
-        "style": _asset("page.css"),
-        "links": "".join(
-            f'<li><a href="#{escape(s.name)}">{escape(s.title)}</a></li>' for s in page.sections
-        ),
-        "body": "\n".join(_section_html(section) for section in page.sections),
-        "data": script_json(page.data),
-        "script": "\n".join(_asset(name) for name in SCRIPTS),
-    }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], _asset("page.html"))
+def _texts(parts: Sequence[Part]) -> list[str]:
+    texts = []
+    for part in parts:
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, Columns):
+            texts += _texts(part.parts)
+        elif isinstance(part, Collapsible) and part.markdown:
+            texts += [f"#### {part.title}", part.text]
+    return texts
 
 
 def script_json(value: Any) -> str:
@@ -160,27 +116,52 @@ def script_json(value: Any) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _section_html(section: PageSection) -> str:
-    parts = [_part_html(part) for part in section.parts]
-    name = escape(section.name)
-    head = f'<h2 id="{name}-title">{escape(section.title)}</h2>'
-    body = "\n".join([head, *parts])
-    return f'<section id="{name}" aria-labelledby="{name}-title">\n{body}\n</section>'
+def markdown_html(text: str) -> Markup:
+    """Return Markdown as HTML; HTML inside it stays text, and pictures are left out."""
+    return Markup(_parser().render(text))
 
 
-def _part_html(part: Part) -> str:
-    if isinstance(part, Widget):
-        kind, key = escape(part.kind), escape(part.key)
-        return f'<div class="widget" data-widget="{kind}" data-key="{key}"></div>'
-    if isinstance(part, Folded):
-        text = f'<pre tabindex="0">{escape(part.text)}</pre>'
-        inside = markdown_html(part.text) if part.markdown else text
-        return f"<details><summary>{escape(part.title)}</summary>{inside}</details>"
-    if isinstance(part, Beside):
-        columns = "".join(f"<div>{_part_html(each)}</div>" for each in part.parts)
-        return f'<div class="beside">{columns}</div>'
-    return markdown_html(part)
+@cache
+def _template() -> Any:
+    loader = PackageLoader("pjepa.report", "assets")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
+    environment.filters["markdown"] = markdown_html
+    environment.globals["asset"] = lambda name: Markup(loader.get_source(environment, name)[0])
+    return environment.get_template("page.html")
 
 
-def _asset(name: str) -> str:
-    return files("pjepa.report").joinpath("assets", name).read_text(encoding="utf-8")
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("autolink")
+    parser.core.ruler.push("row headings", _row_headings)
+    parser.add_render_rule("table_open", lambda *_: f"{SCROLL}<table>\n")
+    parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    parser.add_render_rule("image", lambda *_: "")
+    return parser
+
+
+def _row_headings(state: StateCore) -> None:
+    """Make the first cell of every row a heading; alone in its row, it heads a group of rows."""
+    tokens: list[Token] = []
+    for token in state.tokens:
+        tokens.append(token)
+        if token.type == "th_open":
+            token.attrSet("scope", "col")
+        if token.type == "tr_close":
+            start = max(place for place, each in enumerate(tokens) if each.type == "tr_open")
+            tokens[start:] = _with_heading(tokens[start:])
+    state.tokens = tokens
+
+
+def _with_heading(row: list[Token]) -> list[Token]:
+    opening, first, text, closing, *rest, end = row
+    if first.type == "td_open":
+        first.tag = closing.tag = "th"
+        first.attrSet("scope", "row")
+        others = [token.content for token in rest if token.type == "inline"]
+        if text.content and others and not any(others):
+            opening.attrSet("class", "group")
+            first.attrs = {"scope": "rowgroup", "colspan": 1 + len(others)}
+            rest = []
+    return [opening, first, text, closing, *rest, end]

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from pjepa.core.text import escaped, markdown_table
-from pjepa.report.page import Folded, Part
+from pjepa.report.page import Collapsible, Part
 from pjepa.storage.reading import file_sha256
 
 SHOWN = 16  # hex digits
@@ -84,7 +84,7 @@ def origin_parts(origin: Origin) -> list[Part]:
         "dvc.lock holds the hash of every file of code and data of every stage.",
         "### Data",
         markdown_table(["file", "sha256"], rows),
-        Folded("All parameters", params_text(origin.params)),
+        params_part(origin.params),
     ]
 
 
@@ -113,9 +113,10 @@ def dated(revision: Revision | None) -> str:
     return f"{revision.date} (commit {revision.commit[:8]}{changes})"
 
 
-def params_text(params: Mapping[str, Any]) -> str:
-    """Return all parameters of the run as YAML."""
-    return yaml.safe_dump(dict(params), sort_keys=False, default_flow_style=False)
+def params_part(params: Mapping[str, Any]) -> Collapsible:
+    """Return all parameters of a run as YAML."""
+    text = yaml.safe_dump(dict(params), sort_keys=False, default_flow_style=False)
+    return Collapsible("All parameters", text, markdown=False)
 
 
 def _git(*arguments: str) -> str | None:

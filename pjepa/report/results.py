@@ -19,38 +19,6 @@ from pjepa.storage.reading import read_object
 from pjepa.streams.provenance import Provenance
 from pjepa.ui.console import InputError
 
-# Reading a cell's folder for the report: statistics of every run, offline and streamed.
-
-
-@dataclass(frozen=True)
-class CellStatistics:
-    """Inputs of paired intervals: statistics per run (variant and seed), group per take."""
-
-    variants: Sequence[Statistics]
-    groups: Mapping[str, str]
-
-
-def cell_statistics(folder: Path, fit: str | None = None) -> CellStatistics:
-    """Return the per-take statistics of one fit of a cell; of its first fit by default."""
-    details = read_object(folder / "details.json", "runs", "fits", "groups")
-    runs = details["runs"][fit or details["fits"][0]]
-    return CellStatistics(_statistics(runs), details["groups"])
-
-
-def streamed_statistics(folder: Path, protocol: str) -> CellStatistics:
-    """Return the per-take statistics of a cell's streamed predictions."""
-    groups = read_object(folder / "details.json", "groups")["groups"]
-    streamed = read_object(folder / "streaming.json", protocol)[protocol]
-    return CellStatistics(_statistics(streamed["runs"]), groups)
-
-
-def _statistics(runs: Sequence[Mapping[str, Any]]) -> list[Statistics]:
-    return [
-        {take: TakeStatistics.from_dict(row) for take, row in run["statistics"].items()}
-        for run in runs
-    ]
-
-
 REFERENCE = "raw"
 REFERENCES = (REFERENCE, "segment_mean", "history")  # what every representation is held against
 # Where the gain comes from: learning, position, and context without learning.
@@ -64,6 +32,14 @@ COMPARISONS = (
 OFFLINE = "offline"
 
 CellFolder = Callable[[str, str], Path]  # probe, representation -> folder
+
+
+@dataclass(frozen=True)
+class CellStatistics:
+    """Inputs of paired intervals: statistics per run (variant and seed), group per take."""
+
+    variants: Sequence[Statistics]
+    groups: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -143,16 +119,16 @@ class Results:
 
     def cell(self, probe: str, representation: str) -> Cell | None:
         """Return one cell, or None if params do not list it."""
-        found = [c for c in self.of_probe(probe) if c.representation == representation]
-        return found[0] if found else None
+        mine = (c for c in self.of_probe(probe) if c.representation == representation)
+        return next(mine, None)
 
     def difference(
         self, probe: str, first: str, second: str, protocol: str = OFFLINE
     ) -> Difference | None:
         """Return one difference, or None if params do not list both sides."""
-        wanted = (probe, first, second, protocol)
-        found = [d for d in self.differences if (d.probe, d.first, d.second, d.protocol) == wanted]
-        return found[0] if found else None
+        key = (probe, first, second, protocol)
+        mine = (d for d in self.differences if (d.probe, d.first, d.second, d.protocol) == key)
+        return next(mine, None)
 
 
 def read_results(
@@ -187,45 +163,63 @@ def read_cell(probe: str, representation: str, folder: Path) -> Cell:
 
 def _cell(probe: str, representation: str, folder: Path) -> Cell:
     details = read_object(folder / "details.json")
-    stored = details["intervals"][details["fits"][0]]
     metrics = read_object(folder / "metrics.json")
-    names = [name for name in (*METRICS, CLIP_METRIC) if name in stored]
+    fit, groups = details["fits"][0], details["groups"]
+    intervals = _intervals(details["intervals"][fit])
     return Cell(
         probe=probe,
         representation=representation,
         folder=folder,
-        metrics={name: metrics[name] for name in names},
-        paper={name: metrics[f"paper_{name}"] for name in names if f"paper_{name}" in metrics},
-        intervals={name: Interval(**stored[name]) for name in names},
-        statistics=cell_statistics(folder),
-        streamed=_streamed(folder),
+        metrics={name: metrics[name] for name in intervals},
+        paper={name: metrics[f"paper_{name}"] for name in intervals if f"paper_{name}" in metrics},
+        intervals=intervals,
+        statistics=CellStatistics(_statistics(details["runs"][fit]), groups),
+        streamed={
+            protocol: Streamed(
+                entry.pop("metrics"),
+                _intervals(entry.pop("intervals")),
+                CellStatistics(_statistics(entry.pop("runs")), groups),
+                entry["equals_offline"],
+                entry,
+            )
+            for protocol, entry in _streamed(folder).items()
+        },
         provenance=Provenance(**details["provenance"]),
         split=details["split"],
         convention=details["convention"],
         selection=details["selection"]["on"],
         labels=details["labels"],
         sight=details["sight"],
-        runs=len(details["runs"][details["fits"][0]]),
+        runs=len(details["runs"][fit]),
         warnings=tuple(details["warnings"]),
         readings=details.get("readings", {}),
         settings=details.get("settings", {}),
     )
 
 
-def _streamed(folder: Path) -> dict[str, Streamed]:
+def cell_statistics(folder: Path, fit: str | None = None) -> CellStatistics:
+    """Return the per-take statistics of one fit of a cell; of its first fit by default."""
+    details = read_object(folder / "details.json", "runs", "fits", "groups")
+    return CellStatistics(
+        _statistics(details["runs"][fit or details["fits"][0]]), details["groups"]
+    )
+
+
+def _streamed(folder: Path) -> dict[str, Any]:
     path = folder / "streaming.json"
-    if not path.exists():
-        return {}
-    return {
-        protocol: Streamed(
-            entry["metrics"],
-            {name: Interval(**value) for name, value in entry["intervals"].items()},
-            streamed_statistics(folder, protocol),
-            entry["equals_offline"],
-            {k: v for k, v in entry.items() if k not in ("metrics", "intervals", "runs")},
-        )
-        for protocol, entry in read_object(path).items()
-    }
+    return read_object(path) if path.exists() else {}
+
+
+def _statistics(runs: Sequence[Mapping[str, Any]]) -> list[Statistics]:
+    return [
+        {take: TakeStatistics.from_dict(row) for take, row in run["statistics"].items()}
+        for run in runs
+    ]
+
+
+def _intervals(stored: Mapping[str, Any]) -> dict[str, Interval]:
+    """Return the intervals in the order of the paper's tables."""
+    return {name: Interval(**stored[name]) for name in (*METRICS, CLIP_METRIC) if name in stored}
 
 
 def _differences(cells: Sequence[Cell], config: ReportConfig) -> tuple[Difference, ...]:
@@ -233,35 +227,39 @@ def _differences(cells: Sequence[Cell], config: ReportConfig) -> tuple[Differenc
 
     Streamed predictions are compared where they differ from the offline ones.
     """
-    found = []
+    by_name = {(cell.probe, cell.representation): cell for cell in cells}
+    differences = []
     for probe in dict.fromkeys(cell.probe for cell in cells):
-        mine = {cell.representation: cell for cell in cells if cell.probe == probe}
-        pairs = [(name, reference) for reference in REFERENCES for name in mine]
-        pairs += [pair for pair in COMPARISONS if pair not in pairs]
+        names = [cell.representation for cell in cells if cell.probe == probe]
+        pairs = dict.fromkeys(
+            [(name, reference) for reference in REFERENCES for name in names] + [*COMPARISONS]
+        )
         for first, second in pairs:
-            if first != second and first in mine and second in mine:
-                found += _differences_of(mine[first], mine[second], config)
-    return tuple(found)
+            if first != second and first in names and second in names:
+                a, b = by_name[probe, first], by_name[probe, second]
+                for protocol, statistics in _pairs(a, b).items():
+                    intervals = statistics_difference(*statistics, a.convention, config)
+                    differences.append(Difference(probe, first, second, intervals, protocol))
+    return tuple(differences)
 
 
-def _differences_of(first: Cell, second: Cell, config: ReportConfig) -> list[Difference]:
+def _pairs(first: Cell, second: Cell) -> dict[str, tuple[CellStatistics, CellStatistics]]:
+    """Return what is compared: offline, and every protocol of which one cell depends on it."""
     pairs = {OFFLINE: (first.statistics, second.statistics)}
     for protocol in (p for p in first.streamed if p in second.streamed):
         ours, theirs = first.streamed[protocol], second.streamed[protocol]
         if not (ours.equals_offline and theirs.equals_offline):
             pairs[protocol] = (ours.statistics, theirs.statistics)
-    return [
-        Difference(
-            first.probe,
-            first.representation,
-            second.representation,
-            difference_intervals(
-                a.variants, b.variants, a.groups, config.bootstrap, config.seed, first.convention
-            ),
-            protocol,
-        )
-        for protocol, (a, b) in pairs.items()
-    ]
+    return pairs
+
+
+def statistics_difference(
+    first: CellStatistics, second: CellStatistics, convention: str, config: ReportConfig
+) -> dict[str, Interval]:
+    """Return the paired intervals of first - second, by metric."""
+    return difference_intervals(
+        first.variants, second.variants, first.groups, config.bootstrap, config.seed, convention
+    )
 
 
 # What a cell predicted for every token of the reported takes.
@@ -305,10 +303,10 @@ def read_predictions(folder: Path) -> Predictions:
         frame = pq.read_table(path).to_pandas()
         return {
             str(take): TakePrediction(
-                part["time_s"].to_numpy(np.float64),
-                part["label"].to_numpy(np.int64),
-                part["prediction"].to_numpy(np.int64),
-                part["score"].to_numpy(np.float64),
+                rows["time_s"].to_numpy(np.float64),
+                rows["label"].to_numpy(np.int64),
+                rows["prediction"].to_numpy(np.int64),
+                rows["score"].to_numpy(np.float64),
             )
-            for take, part in frame.groupby("take_id", sort=False)
+            for take, rows in frame.groupby("take_id", sort=False)
         }

@@ -1,24 +1,30 @@
-"""The data of the page's widgets: small JSON values, numbers rounded, names as they are."""
+"""The data of the page's widgets: small JSON values, names as they are.
+
+Numbers have four digits; the page shows one, rounded from these as in its tables.
+"""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from pjepa.core.runs import Spans
 from pjepa.core.tables import Classes
 from pjepa.metrics.bootstrap import Interval
 from pjepa.metrics.lengths import LengthBin
-from pjepa.report.figures import CURVES, Curve, Track, cell_kind
+from pjepa.report.figures import Track, class_look
 from pjepa.report.frames import Sheet
 from pjepa.report.gains import ChosenTake, ClassGain, DemoNumbers, Gain, take_accuracy
-from pjepa.report.markdown import length_name
-from pjepa.report.palette import class_look
-from pjepa.report.results import Cell
+from pjepa.report.results import REFERENCE, Cell
+from pjepa.report.tables import rounded
 from pjepa.select.curve import LEARNED, ProbeCurve
+from pjepa.ui.console import InputError
 
 MAP_SCALE = 1000  # maps are drawn on a grid of this size: finer than a screen
 
@@ -36,22 +42,34 @@ def class_data(classes: Classes) -> dict[str, Any]:
 
 def score_data(cells: Sequence[Cell], demo: DemoNumbers | None) -> dict[str, Any]:
     """Return `acc` of one probe's cells with intervals, and the demo's ceilings."""
-    lines = {} if demo is None else {"appearance": demo.appearance, "history": demo.history}
-    rows = [[cell.representation, cell_kind(cell), *_rounded(_span(cell))] for cell in cells]
-    return {"rows": rows, "lines": [[name, *_rounded([value])] for name, value in lines.items()]}
+    lines = [] if demo is None else [["appearance", demo.appearance], ["history", demo.history]]
+    rows = [
+        [c.representation, cell_kind(c), *_ends(c.metrics["acc"], c.intervals["acc"])]
+        for c in cells
+    ]
+    return rounded({"rows": rows, "lines": lines})
+
+
+def cell_kind(cell: Cell) -> str:
+    """Return how a representation is named in the key of a chart."""
+    if cell.representation == REFERENCE:
+        return "raw"
+    if cell.representation in ("pjepa", "pjepa_segment"):
+        return "P-JEPA"
+    given = "with" if cell.given_boundaries else "without"
+    return f"control {given} annotated boundaries"
 
 
 def take_data(choice: ChosenTake, tracks: Sequence[Track], group: str) -> dict[str, Any]:
     """Return one take of the timelines: truth first, then every track."""
     take = choice.gain.take_id
     first = tracks[0].predictions[take]
-    rows: list[dict[str, Any]] = [
-        {"name": "ground truth", "runs": span_data(first.true_spans(), None)}
-    ]
+    truth = {"name": "ground truth", "runs": span_data(first.true_spans(), None)}
+    rows: list[dict[str, Any]] = [truth]
     for track in tracks:
-        found = track.predictions[take]
+        prediction = track.predictions[take]
         accuracy = round(take_accuracy(track.cell, take, variant=0), 1)
-        runs = span_data(found.predicted_spans(), found.scores)
+        runs = span_data(prediction.predicted_spans(), prediction.scores)
         rows.append({"name": track.name, "acc": accuracy, "runs": runs})
     return {
         "id": take,
@@ -72,8 +90,7 @@ def span_data(spans: Spans, scores: np.ndarray | None) -> list[int]:
     if scores is not None and len(begin):
         means = np.add.reduceat(scores, spans.first) / (spans.end - spans.first)
         percent = np.round(100 * means).astype(int)
-    flat: list[int] = np.stack([spans.labels, gaps, until - begin, percent], 1).ravel().tolist()
-    return flat
+    return list(np.stack([spans.labels, gaps, until - begin, percent], 1).ravel().tolist())
 
 
 def sheet_data(sheet: Sheet) -> dict[str, Any]:
@@ -122,49 +139,92 @@ def class_gain_data(gains: Sequence[ClassGain], names: Sequence[str]) -> dict[st
         {
             "label": row.label,
             "note": f"{row.frames:.0f} tokens",
-            "values": _rounded([row.before, row.after]),
-            "gain": _rounded(_ends(row.gain.mean, row.gain)),
+            "values": [row.before, row.after],
+            "gain": _ends(row.gain.mean, row.gain),
         }
         for row in gains
     ]
-    return {"names": list(names), "rows": rows}
+    return rounded({"names": names, "rows": rows})
 
 
 def take_gain_data(gains: Sequence[Gain], names: Sequence[str]) -> dict[str, Any]:
     """Return the bars of the difference per take."""
     rows = [
-        {
-            "name": gain.take_id,
-            "values": _rounded([gain.before, gain.after]),
-            "gain": _rounded([gain.points]),
-        }
+        {"name": gain.take_id, "values": [gain.before, gain.after], "gain": [gain.points]}
         for gain in gains
     ]
-    return {"names": list(names), "rows": rows}
+    return rounded({"names": names, "rows": rows})
 
 
 def progress_data(profiles: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the lines of progress over relative time, with quartiles over takes as bands."""
     series = []
     for name, profile in profiles.items():
-        bins = len(profile["mean"])
-        x = [round((place + 0.5) / bins, 4) for place in range(bins)]
-        series.append({"name": name, "x": x, "y": profile["mean"]})
-        series[-1] |= {"low": profile["low"], "high": profile["high"]}
+        x = (np.arange(len(profile["mean"])) + 0.5) / len(profile["mean"])
+        band = {"low": profile["low"], "high": profile["high"]}
+        series.append({"name": name, "x": x, "y": profile["mean"], **band})
     labels = {"x": "relative time", "y": "progress p"}
-    return {"series": series, "labels": labels, "diagonal": True}
+    return rounded({"series": series, "labels": labels, "diagonal": True})
 
 
 def length_data(bins: Mapping[str, Sequence[LengthBin]]) -> dict[str, Any]:
     """Return the lines of F1@50 over bins of segment length."""
-    first = next(iter(bins.values()))
     series = [
-        {"name": name, "x": list(range(len(rows))), "y": _rounded([row.f1 for row in rows])}
+        {"name": name, "x": list(range(len(rows))), "y": [row.f1 for row in rows]}
         for name, rows in bins.items()
     ]
-    names = [length_name(row) for row in first]
+    names = [length_name(row) for row in next(iter(bins.values()))]
     labels = {"x": "length of the segment", "y": "F1@50, %"}
-    return {"series": series, "labels": labels, "categories": names}
+    return rounded({"series": series, "labels": labels, "categories": names})
+
+
+def length_name(row: LengthBin) -> str:
+    """Return a bin of lengths in words."""
+    if row.high_s == float("inf"):
+        return f"{row.low_s:g} s or longer" if row.low_s else "any length"
+    return f"{row.low_s:g} to {row.high_s:g} s"
+
+
+CURVES = {  # expected names and what they are, in the order of the charts
+    "loss": "loss",
+    "neighbour_loss": "loss of the neighbour term",
+    "target_std": "std of the targets",
+    "effective_rank": "effective rank of the targets",
+    "lr": "learning rate",
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One logged number over the steps."""
+
+    name: str
+    steps: Sequence[float]
+    values: Sequence[float]
+
+
+def read_curves(folder: Path) -> list[Curve]:
+    """Return the curves dvclive wrote, the expected ones first.
+
+    Files that are not curves are skipped.
+    """
+    root = folder / "plots" / "metrics"
+    files = {
+        path.relative_to(root).with_suffix("").as_posix(): path
+        for path in sorted(root.rglob("*.tsv"))
+    }
+    curves = []
+    for name in [name for name in dict.fromkeys([*CURVES, *files]) if name in files]:
+        try:
+            frame = pd.read_csv(files[name], sep="\t")
+        except ValueError:  # empty, or not text
+            raise InputError(f"{files[name]}: not a curve; run `dvc repro pretrain`") from None
+        column = name.rpartition("/")[2]
+        if {"step", column} <= set(frame.columns):
+            numbers = frame[["step", column]].apply(pd.to_numeric, errors="coerce").dropna()
+            if len(numbers):
+                curves.append(Curve(name, numbers["step"].tolist(), numbers[column].tolist()))
+    return curves
 
 
 def curve_data(curves: Mapping[str, Sequence[Curve]]) -> list[dict[str, Any]]:
@@ -193,14 +253,9 @@ def probe_curve_data(curves: Mapping[str, ProbeCurve]) -> dict[str, Any]:
         for name, values in rows.items():
             title = f"{name}, {owner}" if owner else name
             flat = name in curve.references
-            series.append({"name": title, "x": epochs, "y": _rounded(values), "flat": flat})
+            series.append({"name": title, "x": epochs, "y": values, "flat": flat})
     labels = {"x": "epoch", "y": "accuracy on the hold-out, %"}
-    return {"series": series, "labels": labels, "zero": True}
-
-
-def _span(cell: Cell) -> list[float]:
-    interval = cell.intervals["acc"]
-    return _ends(cell.metrics["acc"], interval)
+    return rounded({"series": series, "labels": labels, "zero": True})
 
 
 def _ends(value: float, interval: Interval) -> list[float]:
@@ -213,10 +268,4 @@ def _scaled(points: np.ndarray) -> list[int]:
     low, size = points.min(0), max(float(np.ptp(points, axis=0).max()), 1e-9)
     shift = (1 - np.ptp(points, axis=0) / size) / 2
     grid = np.round(((points - low) / size + shift) * MAP_SCALE).astype(int)
-    flat: list[int] = grid.ravel().tolist()
-    return flat
-
-
-def _rounded(values: Sequence[float]) -> list[float]:
-    """Return numbers with four digits: the page shows one, rounded as in the tables."""
-    return [round(float(value), 4) for value in values]
+    return list(grid.ravel().tolist())

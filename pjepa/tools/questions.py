@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ from pjepa.model.encoder import ProcedureEncoder
 from pjepa.probes.base.scoring import LabelledTake, Labels, Roles, take_roles
 from pjepa.probes.linear.config import LinearConfig
 from pjepa.probes.linear.probe import LinearProbe, fit_converged
+from pjepa.report.tables import rounded, with_span
 from pjepa.storage.writing import atomic_folder, write_json
 from pjepa.streams.stream import StreamReader, Take, read_labels
 from pjepa.takes.demo.world import NAMES, Chain, build_chain
@@ -114,52 +115,13 @@ def encoded_cuts(encoder: ProcedureEncoder, take: Take, cuts: Cuts) -> tuple[np.
 CONTROLS: dict[str, AtCuts] = {"raw": raw, "segment_mean": segment_mean, "history": past}
 
 
-# Ratios over takes with paired intervals over groups: percent right, or a mean error.
-
-
-@dataclass(frozen=True)
-class Tally:
-    """One answer's sum and count on every take, in the order of the reported takes."""
-
-    total: np.ndarray  # [takes]
-    count: np.ndarray  # [takes]
-
-    def under(self, weights: np.ndarray) -> np.ndarray:
-        """Return 100 x sum / count for every row of weights [R, takes]."""
-        ratio: np.ndarray = 100 * (weights @ self.total) / np.maximum(weights @ self.count, 1)
-        return ratio
-
-
-def pooled(parts: Sequence[Tally]) -> Tally:
-    """Return all parts together."""
-    return Tally(np.sum([p.total for p in parts], 0), np.sum([p.count for p in parts], 0))
-
-
-def table(
-    found: Mapping[str, Tally], against: Sequence[str], groups: Sequence[str], resamples: int
-) -> dict[str, dict[str, Interval]]:
-    """Return every row's value and its differences from the rows `against`, with intervals."""
-    weights = group_weights(groups, resamples, 0)
-    values = {name: tally.under(weights) for name, tally in found.items()}
-    return {
-        name: {"value": _interval(value, groups)}
-        | {f"- {rest}": _interval(value - values[rest], groups) for rest in against if rest != name}
-        for name, value in values.items()
-    }
-
-
-def _interval(values: np.ndarray, groups: Sequence[str]) -> Interval:
-    low, high = np.percentile(values[1:], PERCENTILES)
-    return Interval(float(values[0]), float(low), float(high), len(set(groups)))
-
-
 # What comes next, and how far along is it? Asked of every representation at every cut.
 
 ByTake = dict[str, np.ndarray]  # by take [N, D]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Questions:
     """Takes that are cut, their features by representation, and the answers."""
 
     cuts: dict[str, Cuts]
@@ -169,15 +131,15 @@ class Asked:
     progress: dict[str, np.ndarray]  # relative time of the cut [N]
 
 
-def asked(
+def build_questions(
     stream: StreamReader,
     labels: Labels,
     background: int | None,
     takes: Sequence[str],
     encoders: Mapping[str, ProcedureEncoder],
-) -> Asked:
+) -> Questions:
     """Cut these takes and represent them; encoders by name, `NAME_segment` is added to `pjepa`."""
-    found = Asked({}, {}, {}, {}, {})
+    questions = Questions({}, {}, {}, {}, {})
     with Meter("questions: cut takes", len(takes), "take") as meter:
         for take in stream.read_many(takes):
             name, cuts = take.take_id, take_cuts(take.segment)
@@ -187,94 +149,93 @@ def asked(
                 if encoder == "pjepa":
                     rows["pjepa_segment"] = mean
             for representation, row in rows.items():
-                found.features.setdefault(representation, {})[name] = row
-            found.cuts[name] = cuts
-            found.clock[name] = clock_features(cuts.end / stream.info.fps)
-            found.next[name] = next_steps(labels[name], cuts, background)
-            found.progress[name] = cuts.end / len(take.times)
+                questions.features.setdefault(representation, {})[name] = row
+            questions.cuts[name] = cuts
+            questions.clock[name] = clock_features(cuts.end / stream.info.fps)
+            questions.next[name] = next_steps(labels[name], cuts, background)
+            questions.progress[name] = cuts.end / len(take.times)
             meter.advance(1)
-    return found
+    return questions
+
+
+def next_steps(labels: np.ndarray, cuts: Cuts, background: int | None) -> np.ndarray:
+    """Return the label of the next step at every cut [N]; labels [T] are the tokens'.
+
+    Background is no step: it is not asked for, and nothing is asked during it.
+    """
+    own = labels[cuts.start]
+    segments = own[cuts.share == 1]  # [S] in order
+    following = np.full(len(segments), UNKNOWN)
+    ahead = UNKNOWN
+    for index in range(len(segments) - 1, -1, -1):
+        following[index] = ahead
+        ahead = segments[index] if segments[index] != background else ahead
+    is_step = (own != background) & (own >= 0)
+    return np.where(is_step, following[cuts.segment], UNKNOWN)
 
 
 def next_answers(
-    world: Asked, roles: Roles, classes: int, config: LinearConfig
+    questions: Questions, roles: Roles, classes: int, config: LinearConfig
 ) -> dict[str, tuple[LinearProbe, ByTake]]:
     """Return the probe of every representation, and its guesses [N] on the reported takes."""
-    found = {}
-    for name, features in world.features.items():
+    answers = {}
+    for name, features in questions.features.items():
         fit, holdout = (
-            [LabelledTake(features[take], world.next[take]) for take in takes]
+            [LabelledTake(features[take], questions.next[take]) for take in takes]
             for takes in (roles.fit, roles.holdout)
         )
         probe = fit_converged(fit, holdout, classes, config)
         guesses = {t: probe.logits(features[t]).argmax(1).cpu().numpy() for t in roles.reported}
-        found[name] = probe, guesses
-    return found
+        answers[name] = probe, guesses
+    return answers
 
 
-def next_tallies(
-    world: Asked, takes: Sequence[str], guesses: Mapping[str, ByTake]
-) -> dict[float, dict[str, Tally]]:
-    """Return, for every share of a segment, how often each guess is right on each take."""
-    return {
-        share: {name: _right(world, takes, guess, share) for name, guess in guesses.items()}
-        for share in SHARES
-    }
-
-
-def _right(world: Asked, takes: Sequence[str], guess: ByTake, share: float) -> Tally:
-    right, count = np.zeros(len(takes)), np.zeros(len(takes))
-    for place, take in enumerate(takes):
-        here = (world.next[take] != UNKNOWN) & (world.cuts[take].share == share)
-        right[place] = (guess[take][here] == world.next[take][here]).sum()
-        count[place] = here.sum()
-    return Tally(right, count)
-
-
-def progress_answers(world: Asked, roles: Roles) -> tuple[dict[str, Ridge], dict[str, ByTake]]:
+def progress_answers(
+    questions: Questions, roles: Roles
+) -> tuple[dict[str, Ridge], dict[str, ByTake]]:
     """Return every row's regression, and its relative times [N] on the reported takes.
 
     Every representation is given the clock beside its features: an assistant has one.
     """
-    rows = {"clock": world.clock} | {
-        name: {t: np.concatenate([world.clock[t], features[t]], axis=1) for t in world.cuts}
-        for name, features in world.features.items()
+    clock, progress = questions.clock, questions.progress
+    rows = {"clock": clock} | {
+        name: {take: np.concatenate([clock[take], features[take]], axis=1) for take in clock}
+        for name, features in questions.features.items()
     }
-    middle = float(np.median(np.concatenate([world.progress[take] for take in roles.fit])))
-    guesses = {"constant": {t: np.full(len(world.cuts[t]), middle) for t in roles.reported}}
+    middle = float(np.median(np.concatenate([progress[take] for take in roles.fit])))
+    guesses = {"constant": {t: np.full(len(progress[t]), middle) for t in roles.reported}}
     ridges = {}
     for name, x in rows.items():
-        ridge = fit_progress(x, world.progress, roles.fit, roles.holdout)
-        ridges[name] = ridge
-        guesses[name] = {take: ridge.predict(x[take]) for take in roles.reported}
+        ridges[name] = fit_progress(x, progress, roles.fit, roles.holdout)
+        guesses[name] = {take: ridges[name].predict(x[take]) for take in roles.reported}
     return ridges, guesses
-
-
-def progress_tally(world: Asked, takes: Sequence[str], guess: ByTake) -> Tally:
-    """Return the summed error of relative time on each take."""
-    rows = [np.abs(guess[take] - world.progress[take]) for take in takes]
-    return Tally(np.array([row.sum() for row in rows]), np.array([len(row) for row in rows], float))
 
 
 # The demo's ceiling: the next step by the exact Bayes filter over its grammar.
 
 
-def bayes_next(chain: Chain, states: np.ndarray) -> np.ndarray:
-    """Return the likeliest next step after every segment [S], given all true primitives so far.
+def beliefs(chain: Chain, states: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield, for every segment, the odds of its state given the true primitives before it, and
+    the odds of the next state given its own as well.
 
     States [S] are -1 while idle, which tells the filter nothing.
     """
-    belief, moved = chain.start.copy(), False
-    told = np.full(len(states), -1)
-    for place, state in enumerate(states):
+    after = chain.start
+    for state in states:
+        before = after
         if state >= 0:
-            belief = belief @ chain.transition if moved else belief
-            belief, moved = belief * (chain.primitive == chain.primitive[state]), True
-            belief /= belief.sum()
-        ahead = belief @ chain.transition if moved else belief
-        told[place] = np.bincount(chain.label, weights=ahead, minlength=len(NAMES)).argmax()
-    return told
+            belief = before * (chain.primitive == chain.primitive[state])
+            after = belief / belief.sum() @ chain.transition
+        yield before, after
 
+
+def bayes_next(chain: Chain, states: np.ndarray) -> np.ndarray:
+    """Return the likeliest next step after every segment [S], given all true primitives so far."""
+    odds = [np.bincount(chain.label, after, len(NAMES)) for _, after in beliefs(chain, states)]
+    return np.array([steps.argmax() for steps in odds])
+
+
+# Percent right, or a mean error, with paired intervals over groups of takes.
 
 RESAMPLES = 2000
 AGAINST = {"next": ("raw", "history"), "progress": ("clock", "history")}
@@ -291,11 +252,57 @@ class Answers:
 
     def values(self) -> dict[str, Any]:
         """Return every number as JSON values."""
-        parts = {f"next at {share}": rows for share, rows in self.next.items()}
-        return {
-            what: {row: {k: vars(v) for k, v in cells.items()} for row, cells in rows.items()}
-            for what, rows in {**parts, "progress": self.progress}.items()
-        }
+        tables = {f"next at {share}": rows for share, rows in self.next.items()}
+        return rounded({**tables, "progress": self.progress})
+
+
+def score_answers(
+    questions: Questions, roles: Roles, steps: Mapping[str, ByTake], times: Mapping[str, ByTake]
+) -> Answers:
+    """Return the tables of guessed next steps and relative times by row."""
+
+    def joined(by_take: Mapping[str, np.ndarray]) -> np.ndarray:
+        return np.concatenate([by_take[take] for take in roles.reported])
+
+    cuts = {take: questions.cuts[take] for take in roles.reported}
+    groups = np.repeat([roles.groups[take] for take in cuts], [len(each) for each in cuts.values()])
+    share = joined({take: each.share for take, each in cuts.items()})
+    labels, progress = joined(questions.next), joined(questions.progress)
+    right = {name: joined(guess) == labels for name, guess in steps.items()}
+    errors = {name: np.abs(joined(guess) - progress) for name, guess in times.items()}
+    is_asked = {f"{part:.0%}": (labels != UNKNOWN) & (share == part) for part in SHARES}
+    is_asked["all"] = labels != UNKNOWN
+    return Answers(
+        {name: _table(right, groups, rows, AGAINST["next"]) for name, rows in is_asked.items()},
+        _table(errors, groups, np.ones(len(groups), bool), AGAINST["progress"]),
+        roles.split,
+    )
+
+
+def _table(
+    values: Mapping[str, np.ndarray], groups: np.ndarray, rows: np.ndarray, against: Sequence[str]
+) -> Scored:
+    """Return the mean over cuts in percent, and differences from the rows named `against`."""
+    names, group = np.unique(groups, return_inverse=True)
+    weights = group_weights(names.tolist(), RESAMPLES, 0)
+    counts = np.maximum(weights @ np.bincount(group[rows], minlength=len(names)), 1)
+    means = {
+        name: 100 * (weights @ np.bincount(group[rows], mine[rows], len(names))) / counts
+        for name, mine in values.items()
+    }
+    return {
+        name: {"value": _interval(mean, len(names))}
+        | {f"- {o}": _interval(mean - means[o], len(names)) for o in against if o != name}
+        for name, mean in means.items()
+    }
+
+
+def _interval(values: np.ndarray, groups: int) -> Interval:
+    low, high = np.percentile(values[1:], PERCENTILES)
+    return Interval(float(values[0]), float(low), float(high), groups)
+
+
+# The command.
 
 
 def answer_questions() -> Answers:
@@ -306,7 +313,7 @@ def answer_questions() -> Answers:
     untrained = random_encoder(encoder.config, encoder, features.random_seed)
     labels, classes = read_labels(paths.LABELS), read_classes(paths.CLASSES)
     roles = take_roles(read_takes(paths.TAKES_TABLE), labels)
-    world = asked(
+    questions = build_questions(
         StreamReader(paths.STREAM),
         labels,
         classes.background,
@@ -314,86 +321,50 @@ def answer_questions() -> Answers:
         {"pjepa": encoder, "random": untrained},
     )
     config = read_section(LinearConfig, "probe.linear")
-    steps = next_answers(world, roles, len(classes.names), config)
-    guesses = {name: guess for name, (_, guess) in steps.items()} | _ceiling(world, roles)
-    ridges, times = progress_answers(world, roles)
-    found = _scored(world, roles, guesses, times)
+    steps = next_answers(questions, roles, len(classes.names), config)
+    guesses = {name: guess for name, (_, guess) in steps.items()} | _ceiling(questions, roles)
+    ridges, times = progress_answers(questions, roles)
+    answers = score_answers(questions, roles, guesses, times)
     with atomic_folder(paths.QUESTIONS) as folder:
-        write_json(folder / "tables.json", found.values())
+        write_json(folder / "tables.json", answers.values())
         steps["pjepa"][0].save(folder / NEXT)
         ridges["pjepa"].save(folder / PROGRESS)
         write_json(folder / ABOUT, {"encoder": encoder_id(paths.ENCODER)})
-    return found
+    return answers
 
 
-def _ceiling(world: Asked, roles: Roles) -> dict[str, ByTake]:
+def _ceiling(questions: Questions, roles: Roles) -> dict[str, ByTake]:
     """Return the Bayes filter's guesses where the grammar is known: on the demo."""
     if not paths.DEMO_TRUTH.exists():
         return {}
     chain, truth = build_chain(), dict(list(pd.read_parquet(paths.DEMO_TRUTH).groupby("take_id")))
-    found = {}
+    guesses = {}
     for take in roles.reported:
-        cuts = world.cuts[take]
+        cuts = questions.cuts[take]
         states = truth[take]["state"].to_numpy()[cuts.start[cuts.share == 1]]
-        found[take] = bayes_next(chain, states)[cuts.segment]
-    return {"bayes": found}
+        guesses[take] = bayes_next(chain, states)[cuts.segment]
+    return {"bayes": guesses}
 
 
-def _scored(
-    world: Asked, roles: Roles, steps: Mapping[str, ByTake], times: Mapping[str, ByTake]
-) -> Answers:
-    groups = [roles.groups[take] for take in roles.reported]
-    tallies = next_tallies(world, roles.reported, steps)
-    at = {f"{share:.0%}": rows for share, rows in tallies.items()}
-    at["all"] = {name: pooled([rows[name] for rows in tallies.values()]) for name in steps}
-    errors = {name: progress_tally(world, roles.reported, guess) for name, guess in times.items()}
-    return Answers(
-        {share: table(rows, AGAINST["next"], groups, RESAMPLES) for share, rows in at.items()},
-        table(errors, AGAINST["progress"], groups, RESAMPLES),
-        roles.split,
-    )
-
-
-def next_lines(found: Answers) -> tuple[list[str], list[list[str]]]:
+def next_lines(answers: Answers) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the table for people: right at each share, gains over all."""
-    header = ["", *found.next, *(f"all - {name}" for name in AGAINST["next"])]
-    rows = [
-        [name, *(f"{part[name]['value'].mean:.1f}" for part in found.next.values())]
-        + [span(cells.get(f"- {rest}")) for rest in AGAINST["next"]]
-        for name, cells in found.next["all"].items()
-    ]
+    header = ["", *answers.next, *(f"all - {name}" for name in AGAINST["next"])]
+    rows = []
+    for name, cells in answers.next["all"].items():
+        right = [f"{table[name]['value'].mean:.1f}" for table in answers.next.values()]
+        rows.append([name, *right, *_changes(cells, AGAINST["next"])])
     return header, rows
 
 
-def progress_lines(found: Answers) -> tuple[list[str], list[list[str]]]:
+def progress_lines(answers: Answers) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the table for people."""
     header = ["", "error", *(f"- {name}" for name in AGAINST["progress"])]
     rows = [
-        [name, f"{cells['value'].mean:.1f}"]
-        + [span(cells.get(f"- {rest}")) for rest in AGAINST["progress"]]
-        for name, cells in found.progress.items()
+        [name, f"{cells['value'].mean:.1f}", *_changes(cells, AGAINST["progress"])]
+        for name, cells in answers.progress.items()
     ]
     return header, rows
 
 
-def span(found: Interval | None) -> str:
-    """Return a difference such as `+3.1 [1.0, 5.2]`; nothing for a row against itself."""
-    if found is None:
-        return ""
-    return f"{found.mean:+.1f}" + (f" [{found.low:.1f}, {found.high:.1f}]" if found.holds else "")
-
-
-def next_steps(labels: np.ndarray, cuts: Cuts, background: int | None) -> np.ndarray:
-    """Return the label of the next step at every cut [N]; labels [T] are the tokens'.
-
-    Background is no step: it is not asked for, and nothing is asked during it.
-    """
-    own = labels[cuts.start]
-    known = own[cuts.share == 1]  # [S] in order
-    following = np.full(len(known), UNKNOWN)
-    ahead = UNKNOWN
-    for place in range(len(known) - 1, -1, -1):
-        following[place] = ahead
-        ahead = known[place] if known[place] != background else ahead
-    asked = (own != background) & (own >= 0)
-    return np.where(asked, following[cuts.segment], UNKNOWN)
+def _changes(cells: Mapping[str, Interval], against: Sequence[str]) -> list[str]:
+    return [with_span(cells[f"- {o}"]) if f"- {o}" in cells else "" for o in against]

@@ -13,7 +13,7 @@ encoder and probe together had relied on, not what could have been learned from 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,12 +26,13 @@ from pjepa.core.section import read_section
 from pjepa.core.tables import Classes, read_classes, read_takes
 from pjepa.features.config import FeaturesConfig
 from pjepa.features.controls import Represent
-from pjepa.features.encoded import encoded
+from pjepa.features.encoded import encoded, encoder_segments
 from pjepa.metrics.bootstrap import Interval, Statistics, difference_intervals, intervals
 from pjepa.model.attention import Layout, layout_of_segments
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.probes.base.registry import load_probe
 from pjepa.probes.base.scoring import Probe, Targets, probe_segments, score_probe, take_roles
+from pjepa.report.tables import with_span
 from pjepa.streams.provenance import StreamInfo
 from pjepa.streams.stream import StreamReader, Take, read_labels
 from pjepa.tools import paths
@@ -39,8 +40,7 @@ from pjepa.ui.console import InputError
 
 # An encoder's features of a take of which it saw less, or in another order.
 
-TOGETHER = 4096  # tokens of windows that are encoded in one call
-ContextWindow = tuple[int, int, int]  # first token, first token of the last block, end
+TOGETHER = 4096  # about so many tokens are encoded in one call
 
 
 def budgeted(encoder: ProcedureEncoder, take: Take, past: int) -> np.ndarray:
@@ -52,45 +52,29 @@ def budgeted(encoder: ProcedureEncoder, take: Take, past: int) -> np.ndarray:
         raise InputError(
             "bidirectional attention has one block only; a budget of blocks has no effect"
         )
-    segments = encoder.segments(take.features, take.segment, f"take {take.take_id}")
-    layout = layout_of_segments([runs(segments)[1].tolist()])
+    layout = layout_of_segments([runs(encoder_segments(encoder, take))[1].tolist()])
     block = layout.block(encoder.config.attention, encoder.config.block).numpy()
-    found = [
-        _last_blocks(encoder, take.features, layout, batch)
-        for batch in _batches(_windows(block, past))
-    ]
-    return np.concatenate(found)
-
-
-def _windows(block: np.ndarray, past: int) -> list[ContextWindow]:
     starts, lengths = runs(block)
-    firsts = starts[np.maximum(np.arange(len(starts)) - past, 0)]
-    return list(zip(firsts.tolist(), starts.tolist(), (starts + lengths).tolist(), strict=True))
-
-
-def _batches(windows: Sequence[ContextWindow]) -> Iterator[list[ContextWindow]]:
-    """Yield windows in order, as many as `TOGETHER` tokens allow but at least one."""
-    batch: list[ContextWindow] = []
-    for window in windows:
-        held = sum(end - first for first, _, end in [*batch, window])
-        if batch and held > TOGETHER:
-            yield batch
-            batch = []
-        batch.append(window)
-    yield batch
+    firsts, ends = starts[np.maximum(np.arange(len(starts)) - past, 0)], starts + lengths
+    call = np.cumsum(ends - firsts) // TOGETHER
+    windows = np.split(np.stack([firsts, starts, ends], 1), runs(call)[0][1:])
+    return np.concatenate([_last_blocks(encoder, take.features, layout, each) for each in windows])
 
 
 @torch.inference_mode()
 def _last_blocks(
-    encoder: ProcedureEncoder, features: np.ndarray, layout: Layout, windows: list[ContextWindow]
+    encoder: ProcedureEncoder, features: np.ndarray, layout: Layout, windows: np.ndarray
 ) -> np.ndarray:
-    """Return the features of the last block of every window; windows are packed as takes are."""
+    """Return the features of the last block of every window; windows are packed as takes are.
+
+    A window [3] is its first token, the first token of its last block, and its end.
+    """
     rows = torch.cat([torch.arange(first, end) for first, _, end in windows])
     last = torch.cat([torch.arange(first, end) >= start for first, start, end in windows])
     device = encoder.mean.device
     x = torch.as_tensor(features, dtype=torch.float32)[rows].to(device)
-    parts = layout.at(rows, tuple(end - first for first, _, end in windows)).to(device)
-    return encoder(x, parts, last.nonzero()[:, 0].to(device)).float().cpu().numpy()
+    packed = layout.at(rows, tuple((windows[:, 2] - windows[:, 0]).tolist())).to(device)
+    return encoder(x, packed, last.nonzero()[:, 0].to(device)).float().cpu().numpy()
 
 
 def shuffled_rows(take: Take, block: int, seed: int) -> np.ndarray:
@@ -99,12 +83,11 @@ def shuffled_rows(take: Take, block: int, seed: int) -> np.ndarray:
     Segments are the annotated ones, gaps between them included, or else blocks of `block` tokens.
     """
     annotated = (take.segment >= 0).any()
-    fixed = np.arange(len(take.segment)) // block
-    ids = attention_segments(take.segment) if annotated else fixed
+    ids = attention_segments(take.segment) if annotated else np.arange(len(take.segment)) // block
     starts, lengths = runs(ids)
     random = np.random.default_rng([seed, zlib.crc32(take.take_id.encode())])
-    parts = [np.arange(starts[i], starts[i] + lengths[i]) for i in random.permutation(len(starts))]
-    return np.concatenate(parts)
+    order = random.permutation(len(starts))
+    return np.concatenate([np.arange(starts[i], starts[i] + lengths[i]) for i in order])
 
 
 def shuffled(encoder: ProcedureEncoder, take: Take, seed: int) -> np.ndarray:
@@ -114,10 +97,7 @@ def shuffled(encoder: ProcedureEncoder, take: Take, seed: int) -> np.ndarray:
     if (segment >= 0).any():
         segment = attention_segments(attention_segments(segment)[rows]).astype(np.int32)
     moved = replace(take, features=take.features[rows], segment=segment)
-    found = encoded(encoder, moved)
-    back = np.empty_like(found)
-    back[rows] = found
-    return back
+    return encoded(encoder, moved)[np.argsort(rows)]
 
 
 RESAMPLES = 1000
@@ -135,6 +115,10 @@ class Studied:
         """Return the statistics of every reported take; features are rounded as stored ones."""
         return score_probe(probe, _Tokens(self.reader, represent, dtype), self.targets).statistics
 
+    def scores(self, draws: Sequence[Statistics]) -> dict[str, Interval]:
+        """Return every metric over draws of one kind."""
+        return intervals(draws, self.targets.roles.groups, RESAMPLES, 0)
+
 
 @dataclass(frozen=True)
 class _Tokens:
@@ -143,8 +127,7 @@ class _Tokens:
     dtype: str
 
     def features(self, take: str) -> np.ndarray:
-        found = self.represent(self.reader.read(take))
-        return found.astype(self.dtype).astype(np.float32)
+        return self.represent(self.reader.read(take)).astype(self.dtype).astype(np.float32)
 
     def segments(self, take: str) -> np.ndarray:
         return probe_segments(self.reader.read_layout(take).segment)
@@ -162,7 +145,7 @@ def studied_takes(project: Path, classes: Classes) -> Studied:
     table = np.array([*(known.get(name, -1) for name in theirs.names), -1], np.int32)
     renamed = {take: table[labels[take]] for take in roles.reported}  # -1 stays -1
     before = sum(int((labels[take] >= 0).sum()) for take in roles.reported)
-    after = sum(int((part >= 0).sum()) for part in renamed.values())
+    after = sum(int((row >= 0).sum()) for row in renamed.values())
     if not after:
         raise InputError(
             f"{project / paths.CLASSES}: no class of the reported takes is one of the probe's; "
@@ -198,14 +181,8 @@ class StudyRow:
     def text(self, metrics: Sequence[str]) -> list[str]:
         """Return the cells of a printed line; acc has the interval of its change."""
         values = [f"{self.scores[name].mean:.1f}" for name in metrics]
-        return [self.representation, self.context, *values, _change(self.change)]
-
-
-def _change(change: Mapping[str, Interval] | None) -> str:
-    if change is None:
-        return ""
-    acc = change["acc"]
-    return f"{acc.mean:+.1f}" + (f" [{acc.low:+.1f}, {acc.high:+.1f}]" if acc.holds else "")
+        change = "" if self.change is None else with_span(self.change["acc"])
+        return [self.representation, self.context, *values, change]
 
 
 def studied_project(
@@ -225,15 +202,16 @@ def studied_project(
     encoder = ProcedureEncoder.from_pretrained(paths.ENCODER, config.device)
     rows = []
     if cells["raw"].is_dir():
-        rows.append(raw_row(takes, load_probe(cells["raw"]), takes.reader.dtype))
+        scores = takes.scores(
+            [takes.statistics(load_probe(cells["raw"]), _as_it_is, takes.reader.dtype)]
+        )
+        rows.append(StudyRow("raw", "none", scores))
     head = load_probe(cells["pjepa"])
     return takes, rows + pjepa_rows(takes, head, encoder, config.dtype, past, shuffles)
 
 
-def raw_row(takes: Studied, probe: Probe, dtype: str) -> StudyRow:
-    """Return the scores of the tokens as they are."""
-    found = takes.statistics(probe, lambda take: take.features, dtype)
-    return StudyRow("raw", "none", _intervals(takes, [found]))
+def _as_it_is(take: Take) -> np.ndarray:
+    return take.features
 
 
 def pjepa_rows(
@@ -250,20 +228,12 @@ def pjepa_rows(
         return takes.statistics(probe, partial(represent, encoder, **options), dtype)
 
     whole = scored(encoded)
+    rows = [StudyRow("pjepa", "whole past", takes.scores([whole]))]
     cases = {f"{blocks} past blocks": [scored(budgeted, past=blocks)] for blocks in past}
     if shuffles:
         draws = [scored(shuffled, seed=seed) for seed in range(shuffles)]
         cases["whole past, segments shuffled"] = draws
-    groups = takes.targets.roles.groups
-    changes = {
-        name: difference_intervals(found, whole, groups, RESAMPLES, 0)
-        for name, found in cases.items()
-    }
-    return [StudyRow("pjepa", "whole past", _intervals(takes, [whole]))] + [
-        StudyRow("pjepa", name, _intervals(takes, found), changes[name])
-        for name, found in cases.items()
-    ]
-
-
-def _intervals(takes: Studied, draws: Sequence[Statistics]) -> dict[str, Interval]:
-    return intervals(draws, takes.targets.roles.groups, RESAMPLES, 0)
+    for name, draws in cases.items():
+        change = difference_intervals(draws, whole, takes.targets.roles.groups, RESAMPLES, 0)
+        rows.append(StudyRow("pjepa", name, takes.scores(draws), change))
+    return rows

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pjepa.tools.params import dotted
 from pjepa.ui.console import InputError
 
 # What a first look needs: the input, the two strongest controls, and the encoder's own.
@@ -28,16 +29,15 @@ def summary_table(metrics: Mapping[str, Any], probe: str) -> tuple[str, list[str
     if probe not in probes:
         there = ", ".join(probes) or "none; run `dvc repro`"
         raise InputError(f"--probe {probe}: not in results/metrics.json; there: {there}")
-    found = metrics[probe]
     rows = [
-        [f"{name}: {what}", *(f"{found[name].get(metric, float('nan')):.1f}" for metric in METRICS)]
+        [f"{name}: {what}", *(f"{metrics[probe][name].get(m, float('nan')):.1f}" for m in METRICS)]
         for name, what in SHOWN.items()
-        if name in found
+        if name in metrics[probe]
     ]
     return f"{probe} probe, percent", ["features", *METRICS], rows
 
 
-# Are the numbers of this run those that were committed?.
+# `pjepa verify`: are the numbers of this run those that were committed?
 
 AMPLIFIED = 3.0
 TRAINED = ("pjepa", "forecast", "gap_closed")  # in names of numbers that the encoder made
@@ -75,42 +75,29 @@ def metric_changes(
     committed: Mapping[str, Any], present: Mapping[str, Any], tolerance: float
 ) -> list[Change]:
     """Return every number of either file, in the order of the current one."""
-    old, new = _flat(committed), _flat(present)
-    names = [*new, *(name for name in old if name not in new)]
-    return [Change(name, old.get(name), new.get(name), allowed(name, tolerance)) for name in names]
-
-
-def allowed(name: str, tolerance: float) -> float:
-    """Return how far a number such as `linear.pjepa.acc` may move."""
-    trained = any(word in name for word in TRAINED)
-    return tolerance * AMPLIFIED if trained else tolerance
+    old, new = dotted(committed), dotted(present)
+    changes = []
+    for name in {**new, **old}:
+        trained = any(word in name for word in TRAINED)
+        allowed = tolerance * AMPLIFIED if trained else tolerance
+        changes.append(Change(name, old.get(name), new.get(name), allowed))
+    return changes
 
 
 def committed_metrics(path: Path) -> dict[str, Any]:
     """Return the metrics file of the last commit; the project may be a folder of its repository."""
     command = ["git", "show", f"HEAD:./{path.as_posix()}"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        shown = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise InputError("git is not installed; verify compares with the last commit") from None
-    if found.returncode:
-        reason = (found.stderr.strip().splitlines() or ["git failed"])[-1]
+    if shown.returncode:
+        reason = (shown.stderr.strip().splitlines() or ["git failed"])[-1]
         raise InputError(f"{path}: no committed version to compare with ({reason})")
     try:
-        value: dict[str, Any] = json.loads(found.stdout)
+        return dict(json.loads(shown.stdout))
     except json.JSONDecodeError as error:
         raise InputError(f"HEAD:{path}: not JSON ({error})") from None
-    return value
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    flat: dict[str, float] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        elif isinstance(value, (int, float)):
-            flat[prefix + name] = float(value)
-    return flat
 
 
 def _number(value: float | None) -> str:

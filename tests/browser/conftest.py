@@ -46,9 +46,8 @@ def report(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def compared(report: Path) -> Path:
     """The page of two experiments: the small project beside itself, under a hostile name."""
     from pjepa.report.frames import pictures_store
-    from pjepa.report.page import page_html
     from pjepa.tools.compare.compare import comparison
-    from pjepa.tools.compare.experiments import read_experiment, read_findings
+    from pjepa.tools.compare.experiments import read_details, read_experiment
     from pjepa.tools.compare.page import comparison_page
 
     before = Path.cwd()
@@ -57,8 +56,8 @@ def compared(report: Path) -> Path:
         first = read_experiment("workspace")
         found = comparison([first, replace(first, name=HOSTILE, commit="other")])
         keys = [(cell.probe, cell.representation) for cell in found.pooled.cells]
-        findings = read_findings("workspace", keys)
-        text = page_html(comparison_page(found, (findings, findings), pictures_store()))
+        details = dict.fromkeys(("workspace", HOSTILE), read_details("workspace", keys))
+        text = comparison_page(found, details, pictures_store()).html()
     finally:
         os.chdir(before)
     file = report.with_name("compared.html")

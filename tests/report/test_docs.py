@@ -81,8 +81,13 @@ def test_the_map_names_what_is_there() -> None:
 
 
 def test_generated_tables_are_replaced_whole() -> None:
-    report = "# Results\n\nhow\n\n## Probe\n\n| a |\n\n## Pictures\n\n![x](y.png)\n"
-    assert report_tables(report) == "how\n\n### Probe\n\n| a |"
+    report = (
+        "# Results\n\nhow\n\n## Probe\n\n| a |\n\n#### All other differences\n\n| b |\n\n"
+        "## Classes\n\n### One\n\nx\n\n## Provenance\n\n### Warnings\n\n- w\n\n### Code\n\nx\n"
+    )
+    assert report_tables(report) == (
+        "how\n\n### Probe\n\n| a |\n\n### Provenance\n\n#### Warnings\n\n- w"
+    )
     page = f"before\n{BEGIN}\nold\n{END}\nafter"
     assert rewritten(page, "new") == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter"
     assert rewritten(rewritten(page, "a"), "b") == rewritten(page, "b")

@@ -12,37 +12,64 @@ from pjepa.core.text import escaped, markdown_table
 from pjepa.metrics.bootstrap import Interval
 from pjepa.probes.linear.probe import primitive_targets
 from pjepa.report.config import CONTROLS, ENCODED, KNOWN, ReportConfig
+from pjepa.report.content import run_page
 from pjepa.report.gains import DemoNumbers, demo_numbers, proof_claims
-from pjepa.report.markdown import ABOUT, headline, headline_markdown, report_markdown
+from pjepa.report.markdown import ABOUT, headline, overview_markdown, score_text, scores_markdown
 from pjepa.report.results import Results, read_results
-from pjepa.report.tables import claim_line, headline_rows, interval_span, metrics_json, report_json
+from pjepa.report.tables import (
+    claim_line,
+    headline_rows,
+    marked_name,
+    metrics_json,
+    report_json,
+    span,
+    table_mark,
+)
+from pjepa.storage.reading import read_json
 from pjepa.storage.writing import write_json
 from pjepa.streams.stream import StreamReader, read_labels
 from pjepa.tools import paths
 from pjepa.tools.summary import summary_table
 from pjepa.ui.console import InputError, plain_table
-from stages.report import run
-from tests.report.conftest import PRIMITIVE
+from stages.report import read_run, run
+from tests.report.conftest import COMMON, PRIMITIVE, write_attentive_cell
 
 CONFIG = ReportConfig(bootstrap=50)
 ALL = (*CONTROLS, *ENCODED)
+THREE = ("raw", "segment_mean", "pjepa")
 
 
-def results(representations: tuple[str, ...] = ALL) -> Results:
-    return read_results(("linear",), representations, paths.cell, CONFIG)
+def results(
+    representations: tuple[str, ...] = ALL, probes: tuple[str, ...] = ("linear",)
+) -> Results:
+    return read_results(probes, representations, paths.cell, CONFIG)
 
 
-def test_a_missing_cell_is_named(project: Path) -> None:
+def report_text(found: Results) -> str:
+    return run_page(read_run(found, None, CONFIG)).markdown("Results")
+
+
+@pytest.fixture
+def both(project: Path) -> Results:
+    """A causal probe, and one whose streamed predictions differ from the offline ones."""
+    for name in THREE:
+        if not paths.cell("attentive", name).exists():
+            write_attentive_cell(name)
+    return results(THREE, ("linear", "attentive"))
+
+
+def test_cells_are_those_listed_and_missing_ones_are_named(project: Path, tmp_path: Path) -> None:
+    found = results(("raw", "pjepa"))
+    assert set(metrics_json(found, None)["linear"]) == {"raw", "pjepa"}
+    assert [d.name for d in found.differences] == ["pjepa - raw"]
     with pytest.raises(InputError, match="results/probe/linear-nothing: no such cell"):
         results(("raw", "nothing"))
     with pytest.raises(InputError, match="nothing to report"):
         results(())
-
-
-def test_only_listed_cells_are_read(project: Path) -> None:
-    found = results(("raw", "pjepa"))
-    assert set(metrics_json(found, None)["linear"]) == {"raw", "pjepa"}
-    assert [d.name for d in found.differences] == ["pjepa - raw"]
+    write_json(tmp_path / "details.json", {"variants": []})
+    write_json(tmp_path / "metrics.json", {})
+    with pytest.raises(InputError, match="older version; run `dvc repro`"):
+        read_results(("linear",), ("raw",), lambda *_: tmp_path, CONFIG)
 
 
 def demo_with(found: Results, ceilings: Path, primitive: dict[str, float]) -> DemoNumbers:
@@ -56,7 +83,7 @@ def test_metrics_are_flat_and_rounded(project: Path) -> None:
     found = results()
     demo = demo_with(found, paths.DEMO_CEILINGS, {"raw": 97.123456})
     values = metrics_json(found, demo)
-    cell = json.loads((paths.cell("linear", "raw") / "metrics.json").read_text())
+    cell = read_json(paths.cell("linear", "raw") / "metrics.json")
     names = ("acc", "acc_bg", "edit", "f1_10", "f1_25", "f1_50")
     assert values["linear"]["raw"] == {name: round(cell[name], 4) for name in names}
     assert tuple(values["linear"]["raw"]) == names
@@ -85,8 +112,9 @@ def test_differences_are_paired_and_agree_with_the_means(project: Path) -> None:
     assert "pjepa_segment - segment_mean" in names
     assert len(names) == len(found.differences)
     for difference in found.differences:
-        first = found.cell("linear", difference.first)
-        second = found.cell("linear", difference.second)
+        first, second = (
+            found.cell("linear", name) for name in (difference.first, difference.second)
+        )
         assert first is not None
         assert second is not None
         expected = first.metrics["edit"] - second.metrics["edit"]
@@ -97,14 +125,33 @@ def test_differences_are_paired_and_agree_with_the_means(project: Path) -> None:
     assert found.difference("linear", "raw", "pjepa") is None
 
 
+def test_streams_are_compared_where_they_differ(both: Results) -> None:
+    found = {(d.probe, d.name, d.protocol) for d in both.differences}
+    assert {(p, "pjepa - segment_mean", "offline") for p in both.probes} <= found
+    assert ("attentive", "pjepa - raw", "segments") in found
+    assert not any(probe == "linear" and p != "offline" for probe, _, p in found)
+    streamed = both.difference("attentive", "pjepa", "raw", "segments")
+    cells = [both.cell("attentive", name) for name in ("pjepa", "raw")]
+    values = [cell.streamed["segments"].metrics["acc"] for cell in cells if cell]
+    assert streamed is not None
+    assert streamed.intervals["acc"].mean == pytest.approx(values[0] - values[1])
+    for cell in both.cells:  # bold follows the interval of its own protocol
+        for protocol in ("offline", "segments", "seconds"):
+            gain = both.difference(cell.probe, cell.representation, "raw", protocol)
+            if gain is not None:
+                text = score_text(both, cell, "acc", protocol)
+                assert text.startswith("**") == (gain.intervals["acc"].low > 0)
+
+
 def test_bold_means_surely_better_than_raw(project: Path) -> None:
-    lines = headline_markdown(results(), "linear").splitlines()
+    lines = scores_markdown(results(), "linear").splitlines()
     rows = {line.split("|")[1].strip().strip("`"): line for line in lines}
     assert "**" in rows["pjepa"]
     assert "**" not in rows["raw"]
-    assert lines.index(rows["*with annotated boundaries*"]) < lines.index(rows["history"])
-    assert lines.index(rows["history"]) < lines.index(rows["*without annotated boundaries*"])
-    assert lines.index(rows["*without annotated boundaries*"]) < lines.index(rows["time"])
+    order = ["*with annotated boundaries*", "history", "*without annotated boundaries*", "time"]
+    assert [line for line in lines if line in [rows[name] for name in order]] == [
+        rows[name] for name in order
+    ]
 
 
 def test_the_headline_is_one_finding_with_its_interval(project: Path) -> None:
@@ -113,42 +160,95 @@ def test_the_headline_is_one_finding_with_its_interval(project: Path) -> None:
     assert gain is not None
     text = headline(found).replace("\N{NO-BREAK SPACE}", " ")
     acc = gain.intervals["acc"]
-    assert f"**{acc.mean:+.1f} points (95 % interval {interval_span(acc)})** against raw" in text
+    assert f"**{acc.mean:+.1f} points (95 % interval {span(acc)})** against raw" in text
     assert "`history`, the best control" in text
     assert "P-JEPA was given the annotated boundaries" in text
     vague = replace(gain, intervals={**gain.intervals, "acc": Interval(1.0, -2.0, 4.0, 9)})
     few = replace(gain, intervals={**gain.intervals, "acc": Interval(1.0, -2.0, 4.0, 3)})
-    for other, wanted in ((vague, "+4.0, no clear difference)"), (few, "3 groups: no interval)")):
-        assert wanted in headline(replace(found, differences=(other,)))
+    for other, words in ((vague, "+4.0, no clear difference)"), (few, "3 groups: no interval)")):
+        assert words in headline(replace(found, differences=(other,)))
     raw = tuple(cell for cell in found.cells if cell.representation == "raw")
     assert headline(replace(found, cells=raw, differences=())) == ""
-
-
-def test_every_representation_is_explained() -> None:
-    assert set(ABOUT) == set(KNOWN["representations"])
+    assert set(ABOUT) == set(KNOWN["representations"])  # every one is explained
 
 
 def test_report_says_what_was_used(project: Path) -> None:
     found = results()
-    text = report_markdown(found, None, {"a.png": "take|1 <b>"})
-    assert "Metric convention `release`: accuracy and F1 are pooled over takes" in text
-    assert "| `pjepa` | with annotated boundaries | annotated / annotated | none | 7.5 |" in text
-    assert (
-        "| `time` | without annotated boundaries | none / none | none | rest of the take |" in text
-    )
-    assert "### The supplement's 30-epoch fit" in text
-    assert "- `raw`: the fits differ by" in text
-    assert r"![take\|1 \<b\>](a.png)" in text
+    text = report_text(found)
+    for part in (
+        "Metric convention `release`: accuracy and F1 are pooled over takes",
+        "| `pjepa` | with annotated boundaries | annotated / annotated | none | 7.5 |",
+        "| `time` | without annotated boundaries | none / none | none | rest of the take |",
+        "### The supplement's 30-epoch fit",
+        "- `raw`: the fits differ by",
+        "#### All other differences\n\n| difference |",
+    ):
+        assert part in text
     whole = report_json(found, None)
     assert whole["takes"] == 6
     assert whole["cells"]["linear"]["random"]["provenance"]["boundaries_test"] == "annotated"
     assert "excludes_zero" in whole["differences"][0]["acc"]
+    assert json.loads(json.dumps(whole)) == whole
 
 
-def test_names_cannot_break_a_table() -> None:
+def test_every_probe_is_shown_offline_and_streamed(both: Results) -> None:
+    table = overview_markdown(both).splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    assert rows[0] == ["probe", "context", *(f"`{name}`" for name in THREE)]
+    contexts = ["offline", "segments", "seconds"]
+    assert [row[:2] for row in rows[2:]] == [[p, c] for p in both.probes for c in contexts]
+    assert rows[2][2:] == rows[3][2:]  # the linear probe is causal
+    cell = both.cell("attentive", "pjepa")
+    assert cell is not None
+    assert rows[6][4].strip("*") == f"{cell.streamed['segments'].metrics['acc']:.1f}"
+    text = report_text(both)
+    assert "### All probes, `acc`" in text
+    assert text.count("the same as the offline scores") == 3  # 8 s are whole chunks of 4 tokens
+    assert "Streamed, one annotated segment at a time (paper Table 3):" in text
+    assert "up to 0.75 s ahead, to the end of its block." in text
+    assert text.count("### The supplement's 30-epoch fit") == 1
+    assert set(metrics_json(both, None)) == {"linear", "attentive"}
+    whole = report_json(both, None)["cells"]["attentive"]["raw"]
+    assert whole["streamed"]["seconds"]["lookahead_s"] == pytest.approx(2.75)
+    assert whole["selection"] == "holdout"
+
+
+def test_habits_and_upstream_labels_are_marked(both: Results) -> None:
+    folder = paths.cell("attentive", "raw")
+    before = read_json(folder / "details.json")
+    changed = before | {"selection": {"on": "test", "on_reported": True}}
+    changed["provenance"] = before["provenance"] | {"train_labels": True}
+    changed["labels"] = before["labels"] | {"label_fraction": 0.15, "variant": "paper"}
+    write_json(folder / "details.json", changed)
+    try:
+        found = results(THREE, ("attentive",))
+        text = report_text(found)
+    finally:
+        write_json(folder / "details.json", before)
+    cells = found.of_probe("attentive")
+    assert table_mark(cells) == "chosen on test; 15 % of train labels, paper variant"
+    assert [marked_name(cell) for cell in cells] == ["raw†", "segment_mean", "pjepa"]
+    assert "raw†" in [row[0] for row in headline_rows(found, "attentive")]
+    corner = "| representation (chosen on test; 15 % of train labels, paper variant) |"
+    assert text.count(corner) == 3  # offline, by segments, what was given
+    assert "†: labels went into the features" in text
+    assert table_mark(both.of_probe("linear")) == ""
+
+
+def test_seeds_are_counted(project: Path) -> None:
+    write_attentive_cell("smooth", COMMON.model_copy(update={"seeds": (0, 1)}))
+    found = results(("smooth",), ("attentive",))
+    assert found.cells[0].runs == 2
+    assert "Means over up to 2 runs." in report_text(found)
+
+
+def test_names_cannot_break_a_table_and_numbers_are_on_the_right() -> None:
     assert escaped("a|b\n*c*_d_") == r"a\|b \*c\*\_d\_"
-    table = markdown_table(["x", "y"], [[escaped("a|b"), "1"]])
-    assert table.splitlines()[-1] == r"| a\|b | 1 |"
+    rows = [[escaped("a|b"), "**+1.0 (+0.5 to +2.0)**", "no"], ["*group*", "", ""]]
+    table = markdown_table(["x", "y", "z"], rows).splitlines()
+    assert table[1:3] == ["| --- | ---: | --- |", r"| a\|b | **+1.0 (+0.5 to +2.0)** | no |"]
+    text = plain_table("t", ["name", "acc"], [["raw", "5.0"], ["longer", "15.0"]])
+    assert text.splitlines() == ["t", "name     acc", "raw      5.0", "longer  15.0"]
 
 
 def test_ceilings_and_gap(project: Path, tmp_path: Path) -> None:
@@ -160,7 +260,7 @@ def test_ceilings_and_gap(project: Path, tmp_path: Path) -> None:
     assert set(demo.gap_closed) == {"raw", "random", "history", "pjepa"}
     assert demo_numbers(found, tmp_path / "none.json") is None
     wrong = tmp_path / "ceilings.json"
-    write_json(wrong, json.loads(paths.DEMO_CEILINGS.read_text()) | {"split": "val"})
+    write_json(wrong, read_json(paths.DEMO_CEILINGS) | {"split": "val"})
     with pytest.raises(InputError, match="computed on val, but cells report test"):
         demo_numbers(found, wrong)
 
@@ -176,8 +276,7 @@ def test_proof_promises_only_where_order_is_kept(project: Path, tmp_path: Path) 
     assert claim_line(claims["true primitive read from raw"]) == (
         "true primitive read from raw: 40.0 % (at least 60: DOES NOT HOLD)"
     )
-    values = json.loads(paths.DEMO_CEILINGS.read_text()) | {"order": "shuffled"}
-    write_json(tmp_path / "shuffled.json", values)
+    write_json(tmp_path / "shuffled.json", read_json(paths.DEMO_CEILINGS) | {"order": "shuffled"})
     shuffled = demo_with(found, tmp_path / "shuffled.json", {"raw": 40.0})
     assert {claim.holds for claim in proof_claims(found, shuffled)} == {None}
 
@@ -193,11 +292,6 @@ def test_primitives_are_joined_by_take_and_time(project: Path) -> None:
     assert demo.primitive["raw"] > 80
 
 
-def test_plain_table_is_aligned() -> None:
-    text = plain_table("t", ["name", "acc"], [["raw", "5.0"], ["longer", "15.0"]])
-    assert text.splitlines() == ["t", "name     acc", "raw      5.0", "longer  15.0"]
-
-
 @pytest.mark.slow
 def test_stage_writes_everything_twice_alike(
     project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -211,11 +305,13 @@ def test_stage_writes_everything_twice_alike(
     assert headline_rows(results(), "linear")[0][0] in printed
     files = [path for path in paths.REPORT.rglob("*") if path.is_file()]
     names = sorted(path.relative_to(paths.REPORT).as_posix() for path in files)
-    pictures = ["summary", "curves", "probe", "progress", "tsne", "pair", "classes", "confusion"]
-    assert {f"{name}.png" for name in pictures} <= set(names)
-    assert {"index.html", "report.md", "report.json", "analyses.json"} <= set(names)
-    assert {"plots/progress.csv", "plots/confusion.csv"} <= set(names)
-    assert sum(name.startswith("timelines/") for name in names) == 4
+    timelines = [f"timelines/{name}.png" for name in ("best", "median", "take-4", "worst")]
+    assert names == [
+        "analyses.json", "index.html", "maps.json", "plots/confusion.csv", "plots/progress.csv",
+        "report.json", "report.md", *timelines,
+    ]  # fmt: skip
+    text = (paths.REPORT / "report.md").read_text()
+    assert all(f"]({name})" in text for name in timelines)
     for name in names:
         assert (paths.REPORT / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
     assert paths.METRICS.read_bytes() == metrics

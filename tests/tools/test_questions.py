@@ -21,17 +21,15 @@ from pjepa.tools import paths
 from pjepa.tools.cli import app
 from pjepa.tools.questions import (
     SHARES,
-    asked,
     bayes_next,
+    build_questions,
     encoded_cuts,
     next_answers,
     next_steps,
-    next_tallies,
     past,
     progress_answers,
-    progress_tally,
+    score_answers,
     segment_mean,
-    table,
     take_cuts,
 )
 
@@ -131,31 +129,33 @@ def circle(tmp_path_factory):
     labels = write_circle(path)
     names = tuple(labels)
     roles = Roles(names[:6], names[6:8], names[8:], "test", {name: name for name in names})
-    world = asked(StreamReader(path), labels, 0, names, {"pjepa": small_encoder()})
+    world = build_questions(StreamReader(path), labels, 0, names, {"pjepa": small_encoder()})
     return world, roles
 
 
-def test_who_knows_the_past_foresees_the_next_step(circle):
+def test_who_knows_the_past_foresees_and_the_clock_tells_progress(circle, tmp_path):
     world, roles = circle
-    found = next_answers(world, roles, 5, LinearConfig())
-    guesses = {name: guess for name, (_, guess) in found.items()}
-    tallies = next_tallies(world, roles.reported, guesses)
-    groups = [roles.groups[take] for take in roles.reported]
-    rows = table(tallies[1.0], ("raw",), groups, 50)
+    steps = {
+        name: guess for name, (_, guess) in next_answers(world, roles, 5, LinearConfig()).items()
+    }
+    ridges, times = progress_answers(world, roles)
+    answers = score_answers(world, roles, steps, times)
+    rows = answers.next["100%"]
     assert rows["history"]["value"].mean > 90
     assert 50 < rows["raw"]["value"].mean < 85  # after the common look it has to guess
     assert rows["history"]["- raw"].mean > 10
-    asked_for = sum(int((world.next[t] >= 0).sum()) for t in roles.reported) / len(SHARES)
-    assert tallies[0.25]["raw"].count.sum() == asked_for == 4 * 11
-
-
-def test_the_clock_tells_progress_where_takes_are_alike(circle, tmp_path):
-    world, roles = circle
-    ridges, guesses = progress_answers(world, roles)
-    errors = {name: progress_tally(world, roles.reported, g) for name, g in guesses.items()}
-    mean = {name: float(e.total.sum() / e.count.sum()) for name, e in errors.items()}
-    assert mean["constant"] == pytest.approx(0.25, abs=0.03)
-    assert mean["clock"] < 0.1
+    assert rows["history"]["- raw"].groups == 4
+    right, asked_for = 0, 0
+    for take in roles.reported:
+        here = (world.next[take] >= 0) & (world.cuts[take].share == 0.25)
+        right += int((steps["raw"][take] == world.next[take])[here].sum())
+        asked_for += int(here.sum())
+    assert asked_for == 4 * 11
+    assert answers.next["25%"]["raw"]["value"].mean == pytest.approx(100 * right / asked_for)
+    shares = [answers.next[f"{share:.0%}"]["raw"]["value"].mean for share in SHARES]
+    assert answers.next["all"]["raw"]["value"].mean == pytest.approx(np.mean(shares))
+    assert answers.progress["constant"]["value"].mean == pytest.approx(25, abs=3)
+    assert answers.progress["clock"]["value"].mean < 10  # takes are alike
     ridges["pjepa"].save(tmp_path)
     x = np.concatenate([world.clock["t08"], world.features["pjepa"]["t08"]], axis=1)
     np.testing.assert_array_equal(Ridge.load(tmp_path).predict(x), ridges["pjepa"].predict(x))

@@ -11,14 +11,23 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from statistics import fmean
 from typing import Any
 
-from pjepa.metrics.bootstrap import Interval, difference_intervals, intervals
+from pjepa.metrics.bootstrap import Interval, Statistics, intervals
 from pjepa.report.config import ReportConfig
-from pjepa.report.results import REFERENCES, Cell, CellStatistics, Difference, Results
+from pjepa.report.results import (
+    REFERENCES,
+    Cell,
+    CellStatistics,
+    Difference,
+    Results,
+    statistics_difference,
+)
 from pjepa.report.tables import metric_names
 from pjepa.tools.compare.experiments import Experiment, Key
+from pjepa.tools.params import dotted
 from pjepa.ui.console import InputError
 
 # Which parameters experiments differ in, and which of them are other runs of the same settings.
@@ -33,15 +42,15 @@ def by_settings(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
 
     Seeds, folds and the machine are no settings.
     """
-    found: list[list[Experiment]] = []
+    alike: list[list[Experiment]] = []
     for experiment in experiments:
-        for part in found:
-            if not changed_settings(part[0].params, experiment.params):
-                part.append(experiment)
+        for others in alike:
+            if not changed_settings(others[0].params, experiment.params):
+                others.append(experiment)
                 break
         else:
-            found.append([experiment])
-    return found
+            alike.append([experiment])
+    return alike
 
 
 def changed_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
@@ -56,17 +65,12 @@ def changed_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> lis
 
 
 def changed_params(
-    first: Mapping[str, Any], second: Mapping[str, Any], prefix: str = ""
+    first: Mapping[str, Any], second: Mapping[str, Any]
 ) -> dict[str, tuple[str, str]]:
     """Return every parameter whose value differs, by its dotted name."""
-    found: dict[str, tuple[str, str]] = {}
-    for key in dict.fromkeys([*first, *second]):
-        a, b = first.get(key, ABSENT), second.get(key, ABSENT)
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found |= changed_params(a, b, f"{prefix}{key}.")
-        elif a != b:
-            found[f"{prefix}{key}"] = (str(a), str(b))
-    return found
+    ours, theirs = dotted(first), dotted(second)
+    pairs = {n: (ours.get(n, ABSENT), theirs.get(n, ABSENT)) for n in {**ours, **theirs}}
+    return {name: (str(a), str(b)) for name, (a, b) in pairs.items() if a != b}
 
 
 def params_table(experiments: Sequence[Experiment]) -> list[list[str]]:
@@ -75,10 +79,9 @@ def params_table(experiments: Sequence[Experiment]) -> list[list[str]]:
     The kind of device is one of them: DVC reuses what another device computed.
     """
     first, rows = experiments[0].params, dict[str, list[str]]()
-    for place, other in enumerate(experiments[1:], 1):
+    for column, other in enumerate(experiments[1:], 1):
         for name, (ours, theirs) in changed_params(first, other.params).items():
-            row = rows.setdefault(name, [ours] * len(experiments))
-            row[place] = theirs
+            rows.setdefault(name, [ours] * len(experiments))[column] = theirs
     devices = [experiment.devices for experiment in experiments]
     if len(set(devices)) > 1:
         rows["computed on"] = devices
@@ -136,7 +139,7 @@ def comparison(experiments: Sequence[Experiment]) -> Comparison:
         raise InputError(f"{names}: no cell that all of them list; see `cells` in params.yaml")
     _check(experiments, keys)
     every = _arm(experiments, keys, first.report)
-    arms = [_arm(part, keys, first.report) for part in by_settings(experiments)]
+    arms = [_arm(alike, keys, first.report) for alike in by_settings(experiments)]
     if len(arms) == 1:
         arms = [every]
     sides = arms
@@ -144,10 +147,13 @@ def comparison(experiments: Sequence[Experiment]) -> Comparison:
         sides = [_arm([e], keys, first.report) for e in experiments]
     between = {}
     if len(sides) == 2:
-        a, b = ({(c.probe, c.representation): c for c in side.pooled.cells} for side in sides)
-        between = {key: _difference(b[key], a[key], first.report) for key in keys}
-    told = tuple(side.name for side in sides)
-    return Comparison(every.experiments, every.pooled, tuple(arms), told, between)
+        a, b = (side.pooled for side in sides)
+        between = {
+            (ours.probe, ours.representation): _difference(theirs, ours, first.report)
+            for ours, theirs in zip(a.cells, b.cells, strict=True)
+        }
+    called = tuple(side.name for side in sides)
+    return Comparison(every.experiments, every.pooled, tuple(arms), called, between)
 
 
 def _arm(experiments: Sequence[Experiment], keys: Sequence[Key], config: ReportConfig) -> Arm:
@@ -156,9 +162,22 @@ def _arm(experiments: Sequence[Experiment], keys: Sequence[Key], config: ReportC
         folds.setdefault(experiment.fold, []).append(experiment)
     cells = []
     for key in keys:
-        pooled = [pooled_cell([e.cells[key] for e in part], config) for part in folds.values()]
+        pooled = [pooled_cell([e.cells[key] for e in same], config) for same in folds.values()]
         cells.append(pooled[0] if len(pooled) == 1 else folded_cell(pooled, config))
-    return Arm(tuple(experiments), Results(tuple(cells), reference_differences(cells, config)))
+    differences = tuple(
+        Difference(c.probe, c.representation, other.representation, _difference(c, other, config))
+        for c in cells
+        for name in REFERENCES
+        for other in cells
+        if other.probe == c.probe and other.representation == name != c.representation
+    )
+    return Arm(tuple(experiments), Results(tuple(cells), differences))
+
+
+def pooled_cell(cells: Sequence[Cell], config: ReportConfig) -> Cell:
+    """Return one cell over experiments: mean scores, and intervals with all runs as variants."""
+    runs = [run for runs in _as_many_runs(cells) for run in runs]
+    return _joined(cells, CellStatistics(runs, cells[0].statistics.groups), config)
 
 
 def folded_cell(cells: Sequence[Cell], config: ReportConfig) -> Cell:
@@ -166,82 +185,52 @@ def folded_cell(cells: Sequence[Cell], config: ReportConfig) -> Cell:
 
     Intervals are of all tested takes together, because a fold may test a single group.
     """
-    runs = math.lcm(*(len(cell.statistics.variants) for cell in cells))
-    repeated = [
-        [variant for variant in variants for _ in range(runs // len(variants))]
-        for variants in (cell.statistics.variants for cell in cells)
+    runs = [
+        {take: row for fold in folds for take, row in fold.items()}
+        for folds in zip(*_as_many_runs(cells), strict=True)
     ]
-    together = [
-        {take: row for part in parts for take, row in part.items()}
-        for parts in zip(*repeated, strict=True)
-    ]
-    groups = {take: name for c in cells for take, name in c.statistics.groups.items()}
-    names = metric_names(cells)
-    found = intervals(together, groups, config.bootstrap, config.seed, cells[0].convention)
-    return replace(
-        max(cells, key=lambda cell: (cell.used_labels, cell.given_boundaries)),  # for its marks
-        metrics={name: fmean(cell.metrics[name] for cell in cells) for name in names},
-        intervals={name: found[name] for name in names},
-        statistics=CellStatistics(together, groups),
-        runs=sum(cell.runs for cell in cells),
-    )
+    groups = {take: name for cell in cells for take, name in cell.statistics.groups.items()}
+    return _joined(cells, CellStatistics(runs, groups), config)
 
 
-def pooled_cell(cells: Sequence[Cell], config: ReportConfig) -> Cell:
-    """Return one cell over experiments: mean scores, and intervals with all runs as variants.
-
-    Every experiment counts the same: its runs are repeated where another has more.
-    """
-    runs = math.lcm(*(len(cell.statistics.variants) for cell in cells))
-    variants = [
-        variant
-        for cell in cells
-        for variant in cell.statistics.variants
-        for _ in range(runs // len(cell.statistics.variants))
+def _as_many_runs(cells: Sequence[Cell]) -> list[list[Statistics]]:
+    """Return the runs of every cell, repeated where another has more: all count the same."""
+    most = math.lcm(*(len(cell.statistics.variants) for cell in cells))
+    return [
+        [run for run in runs for _ in range(most // len(runs))]
+        for runs in (cell.statistics.variants for cell in cells)
     ]
-    names, groups = metric_names(cells), cells[0].statistics.groups
-    found = intervals(variants, groups, config.bootstrap, config.seed, cells[0].convention)
+
+
+def _joined(cells: Sequence[Cell], statistics: CellStatistics, config: ReportConfig) -> Cell:
+    names, runs, groups = metric_names(cells), statistics.variants, statistics.groups
+    of_all = intervals(runs, groups, config.bootstrap, config.seed, cells[0].convention)
     return replace(
         max(cells, key=lambda cell: (cell.used_labels, cell.given_boundaries)),  # for its marks
         metrics={name: fmean(cell.metrics[name] for cell in cells) for name in names},
         paper={},
-        intervals={name: found[name] for name in names},
-        statistics=CellStatistics(variants, groups),
+        intervals={name: of_all[name] for name in names},
+        statistics=statistics,
         streamed={},
         runs=sum(cell.runs for cell in cells),
     )
 
 
-def reference_differences(cells: Sequence[Cell], config: ReportConfig) -> tuple[Difference, ...]:
-    """Return every cell minus the references that its probe has."""
-    by_key = {(cell.probe, cell.representation): cell for cell in cells}
-    return tuple(
-        Difference(c.probe, c.representation, name, _difference(c, by_key[c.probe, name], config))
-        for c in cells
-        for name in REFERENCES
-        if name != c.representation and (c.probe, name) in by_key
-    )
-
-
 def _difference(first: Cell, second: Cell, config: ReportConfig) -> dict[str, Interval]:
-    a, b = first.statistics, second.statistics
-    return difference_intervals(
-        a.variants, b.variants, a.groups, config.bootstrap, config.seed, first.convention
-    )
+    return statistics_difference(first.statistics, second.statistics, first.convention, config)
 
 
 def _check(experiments: Sequence[Experiment], keys: Sequence[Key]) -> None:
     """Refuse what is named twice and what cannot be paired: in a fold, or between folds."""
-    for place, other in enumerate(experiments):
-        for earlier in experiments[:place]:
-            if earlier.commit == other.commit:
-                raise InputError(f"{earlier.name} and {other.name}: the same commit; name it once")
-            for key in keys:
-                _check_paired(earlier, other, key)
-    folds = [{e.fold for e in part} for part in by_settings(experiments)]
-    if any(found != folds[0] for found in folds):
-        told = "; ".join(", ".join(map(str, sorted(found))) for found in folds)
-        raise InputError(f"settings with other folds (data.fold {told}); run the same for all")
+    for earlier, other in combinations(experiments, 2):
+        if earlier.commit == other.commit:
+            raise InputError(f"{earlier.name} and {other.name}: the same commit; name it once")
+        for key in keys:
+            _check_paired(earlier, other, key)
+    folds = [sorted({e.fold for e in alike}) for alike in by_settings(experiments)]
+    if any(numbers != folds[0] for numbers in folds):
+        named = "; ".join(", ".join(map(str, numbers)) for numbers in folds)
+        raise InputError(f"settings with other folds (data.fold {named}); run the same for all")
 
 
 def _check_paired(first: Experiment, other: Experiment, key: Key) -> None:

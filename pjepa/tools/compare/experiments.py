@@ -13,8 +13,8 @@ from pjepa.core.section import read_params, read_section
 from pjepa.core.tables import Classes, VideoRow, read_classes, read_videos
 from pjepa.report.analyses import Maps, maps_from, medians_from
 from pjepa.report.config import CellsConfig, ReportConfig
-from pjepa.report.figures import CURVES, Curve, read_curves
 from pjepa.report.results import Cell, Predictions, read_cell, read_predictions
+from pjepa.report.widgets import CURVES, Curve, read_curves
 from pjepa.select.curve import JSON, ProbeCurve, read_curve
 from pjepa.storage.reading import read_json
 from pjepa.tools import paths
@@ -90,7 +90,7 @@ class ProjectFiles:
 
 
 @dataclass(frozen=True)
-class Findings:
+class ExperimentDetails:
     """What a page shows of an experiment beyond its scores; None is what its report lacks."""
 
     params: Mapping[str, Any]
@@ -118,7 +118,7 @@ def read_experiment(name: str, probe: str | None = None) -> Experiment:
         return Experiment(name, commit, report, cells, params)
 
 
-def read_findings(name: str, keys: Sequence[Key]) -> Findings:
+def read_details(name: str, keys: Sequence[Key]) -> ExperimentDetails:
     """Return the predictions of the given cells, training curves and analyses of an experiment."""
     with _project(name) as (files, _):
         predictions = {}
@@ -129,9 +129,9 @@ def read_findings(name: str, keys: Sequence[Key]) -> Findings:
         for curve in CURVES:
             files.optional(paths.PRETRAIN_RESULTS / "plots" / "metrics" / f"{curve}.tsv")
         probed = files.optional(paths.CURVE / JSON)
-        analyses, maps = read_analyses(files)
+        analyses, maps = _read_analyses(files)
         videos = files.optional(paths.VIDEOS_TABLE)
-        return Findings(
+        return ExperimentDetails(
             read_params(files.local(paths.PARAMS)),
             read_classes(classes),
             predictions,
@@ -143,14 +143,10 @@ def read_findings(name: str, keys: Sequence[Key]) -> Findings:
         )
 
 
-def read_analyses(files: ProjectFiles) -> tuple[Mapping[str, Any] | None, Maps | None]:
+def _read_analyses(files: ProjectFiles) -> tuple[Mapping[str, Any] | None, Maps | None]:
     """Return the analyses and the maps that a report wrote, as far as it did."""
-    analyses, maps = (
-        None if found is None else read_json(found)
-        for found in (
-            files.optional(paths.REPORT / name) for name in ("analyses.json", "maps.json")
-        )
-    )
+    written = (files.optional(paths.REPORT / name) for name in ("analyses.json", "maps.json"))
+    analyses, maps = (None if path is None else read_json(path) for path in written)
     if analyses is None or maps is None:
         return analyses, None
     try:

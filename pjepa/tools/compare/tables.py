@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from pjepa.metrics.bootstrap import FEWEST, Interval
 from pjepa.report.results import Cell
 from pjepa.report.tables import (
-    DIGITS,
     LEGEND,
     by_privilege,
-    few_groups,
-    interval_span,
+    difference_json,
     marked_name,
     metric_names,
+    rounded,
+    span,
     with_mark,
+    with_span,
 )
 from pjepa.tools.compare.compare import Arm, Comparison, params_table
 from pjepa.ui.console import InputError, print_table
@@ -30,8 +30,7 @@ def comparison_rows(found: Arm, probe: str, metric: str) -> list[list[str]]:
     for cell in by_privilege(found.pooled.of_probe(probe)):
         values, interval = found.values(cell, metric), cell.intervals[metric]
         row = [marked_name(cell), f"{cell.metrics[metric]:.1f}"]
-        span = _span(interval.low, interval.high) if interval.holds else few_groups(interval)
-        row += [_span(min(values), max(values)), span]
+        row += [f"{min(values):.1f} to {max(values):.1f}", span(interval, ".1f")]
         for name in found.references(probe):
             difference = found.pooled.difference(probe, cell.representation, name)
             row.append(_signed(difference.intervals[metric]) if difference else "")
@@ -56,13 +55,9 @@ def _scores(found: Comparison, cell: Cell, metric: str) -> list[str]:
     return [f"{side.metrics[metric]:.1f}" for side in sides if side is not None]
 
 
-def _span(low: float, high: float) -> str:
-    return f"{low:.1f} to {high:.1f}"
-
-
 def _signed(difference: Interval) -> str:
     mark = SURE if difference.excludes_zero else " "
-    return f"{difference.mean:+.1f} ({interval_span(difference)}) {mark}"
+    return f"{with_span(difference)} {mark}"
 
 
 def check_metric(found: Comparison, metric: str) -> None:
@@ -119,7 +114,7 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
     `arms` holds what is averaged, in the order of `sides`.
     """
     first, report = found.pooled.cells[0], found.experiments[0].report
-    return {
+    values = {
         "experiments": [
             {"name": e.name, "commit": e.commit, "fold": e.fold} for e in found.experiments
         ],
@@ -136,43 +131,29 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
             for (probe, name), values in found.between.items()
         ],
     }
+    return rounded(values)
 
 
 def _arm_json(arm: Arm) -> dict[str, Any]:
     """Return numbers of experiments that are averaged; `values` are in the order of their names."""
     cells: dict[str, dict[str, Any]] = {probe: {} for probe in arm.pooled.probes}
     for cell in arm.pooled.cells:
-        values = {
-            name: [round(value, DIGITS) for value in arm.values(cell, name)]
-            for name in cell.metrics
-        }
         cells[cell.probe][cell.representation] = {
-            name: _interval_json(cell.intervals[name])
-            | {"mean": round(cell.metrics[name], DIGITS)}
-            | {"min": min(row), "max": max(row), "values": row}
-            for name, row in values.items()
+            name: vars(cell.intervals[name])
+            | {"mean": cell.metrics[name], "min": min(values), "max": max(values)}
+            | {"values": values}
+            for name, values in ((name, arm.values(cell, name)) for name in cell.metrics)
         }
     return {
         "experiments": [experiment.name for experiment in arm.experiments],
         "cells": cells,
         "differences": [
-            {
-                "probe": d.probe,
-                "first": d.first,
-                "second": d.second,
-                **_differences_json(d.intervals),
-            }
+            {"probe": d.probe, "first": d.first, "second": d.second}
+            | _differences_json(d.intervals)
             for d in arm.pooled.differences
         ],
     }
 
 
-def _interval_json(interval: Interval) -> dict[str, Any]:
-    return {name: round(value, DIGITS) for name, value in asdict(interval).items()}
-
-
 def _differences_json(differences: Mapping[str, Interval]) -> dict[str, Any]:
-    return {
-        name: _interval_json(value) | {"excludes_zero": value.excludes_zero}
-        for name, value in differences.items()
-    }
+    return {name: difference_json(value) for name, value in differences.items()}
