@@ -76,8 +76,6 @@ class ArchiveConfig(Section):
     # First tokens kept of every background segment: 1024 in the release's training, 20000 in its
     # probes. Unlike the rest of the stream this looks at labels, of test takes too.
     background_cap: int | None = Field(None, ge=1)
-    features: str | None = None  # another file than the public one, below `path`
-    segments: str | None = None
 
 
 class MstcnConfig(Section):
@@ -129,7 +127,7 @@ class FolderConfig(Section):
 
 
 SourceName = Literal["demo", "egoexo4d", "egoprocel", "assembly101", "archive", "mstcn", "folder"]
-SHIPPING = ("egoprocel", "assembly101", "archive", "mstcn")  # frame features instead of videos
+SHIPPING = ("egoprocel", "archive", "mstcn")  # frame features instead of videos
 
 
 class DataConfig(MachineSection):
@@ -184,9 +182,8 @@ class DataConfig(MachineSection):
     @property
     def ships_features(self) -> bool:
         """Return whether the source brings frame features, so that no video is encoded."""
-        if self.source == "assembly101":
-            return self.assembly101.input == "tsm"
-        return self.source in SHIPPING
+        tsm = self.source == "assembly101" and self.assembly101.input == "tsm"
+        return tsm or self.source in SHIPPING
 
     @property
     def path(self) -> str | None:

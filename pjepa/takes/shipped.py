@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,46 +29,157 @@ from pjepa.storage.roots import rooted
 from pjepa.takes.archive_file import PackedRows, read_packed
 from pjepa.ui.console import InputError
 
+
+class FeatureRows(Protocol):
+    """Features [T, D] read on demand: `rows[index]` with an index array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __getitem__(self, index: Any, /) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """Frame features of one take, read lazily if the format allows, and their times."""
+
+    features: FeatureRows  # [T, D]
+    times_s: NDArray[np.float64]  # [T] seconds, increasing
+
+
+def locator(kind: str, path: str, key: str = "") -> str:
+    """Return `kind:path#key`; raise an error if the path holds a `#`."""
+    if "#" in path:
+        raise InputError(f"{path!r}: a name with '#' cannot be read; rename the file")
+    return f"{kind}:{path}#{key}" if key else f"{kind}:{path}"
+
+
+def read_shipped(row: VideoRow) -> Shipped:
+    """Return the features that a row's locator names; raise an error if it is malformed."""
+    if row.features is None:
+        raise InputError(f"take {row.take_id}: has a video, no shipped features")
+    kind, _, rest = row.features.partition(":")
+    path, _, key = rest.partition("#")
+    if kind not in READERS or not path:
+        kinds = ", ".join(READERS)
+        raise InputError(
+            f"take {row.take_id}: features {row.features!r}: expected KIND:PATH#KEY, KIND {kinds}"
+        )
+    file = rooted(row.root, path)
+    if not file.exists():
+        raise InputError(f"take {row.take_id}: no features {file}; check the data root")
+    shipped = READERS[kind](row, file, key)
+    if len(shipped.features.shape) != 2 or shipped.features.shape[0] != len(shipped.times_s):
+        raise InputError(
+            f"take {row.take_id}: {file}: features {list(shipped.features.shape)}, expected "
+            f"[{len(shipped.times_s)}, width]"
+        )
+    return shipped
+
+
+def shipped_shape(row: VideoRow) -> tuple[int, int]:
+    """Return (T, D) of a row's features; no feature is read."""
+    rows, width = read_shipped(row).features.shape
+    return rows, width
+
+
+def numpy_array(path: Path) -> np.ndarray:
+    """Return a memory-mapped 2-D array of floats; raise an error for anything else."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: not a .npy array ({reason}); fetch it again") from None
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind != "f":
+        shape = list(getattr(array, "shape", []))
+        kind = getattr(array, "dtype", type(array).__name__)
+        raise InputError(f"{path}: expected a 2-D array of floats, found {kind} {shape}")
+    return array
+
+
+def _span(key: str, name: str) -> tuple[int, int]:
+    """Return first and stop row of a key."""
+    try:
+        first, stop = (int(number) for number in key.split(":"))
+    except ValueError:
+        raise InputError(f"{name}: expected rows FIRST:STOP, found {key!r}") from None
+    return first, stop
+
+
+def _times(row: VideoRow, first: int, stop: int) -> NDArray[np.float64]:
+    return np.arange(first, stop, dtype=np.float64) / row.fps
+
+
+def _array(row: VideoRow, path: Path, key: str, time_first: bool) -> Shipped:
+    array = numpy_array(path) if time_first else numpy_array(path).T  # a view
+    name = f"take {row.take_id}: {path}"
+    first, stop = _span(key, name) if key else (0, len(array))
+    if not 0 <= first < stop <= len(array):
+        raise InputError(
+            f"{name}: rows {first}:{stop} of {len(array)}; the file is shorter or was cut"
+        )
+    return Shipped(array[first:stop], _times(row, first, stop))
+
+
+def _packed(row: VideoRow, path: Path, key: str) -> Shipped:
+    packed = read_packed(path)
+    if not key.isdigit() or int(key) >= len(packed.names):
+        raise InputError(
+            f"take {row.take_id}: {path}: video {key!r}, expected 0 to {len(packed.names) - 1}"
+        )
+    return Shipped(PackedRows(packed, int(key)), packed.video_times(int(key)))
+
+
+def _tsm(row: VideoRow, path: Path, key: str) -> Shipped:
+    prefix, *span = key.rsplit(":", 2)
+    first, stop = _span(":".join(span), f"take {row.take_id}: {path}")
+    return Shipped(LmdbRows(path, prefix, first, stop), _times(row, first, stop))
+
+
 # Assembly101's TSM features: an LMDB environment per view, one float32 row per frame.
 
 
 @dataclass(frozen=True)
 class LmdbRows:
-    """Rows of the frames first .. stop - 1; `rows[index]` reads those of an index array."""
+    """Rows of the frames first .. stop - 1; `rows[index]` reads those of an index array.
+
+    `prefix` of their keys is `{sequence}/{view}/{view}`.
+    """
 
     path: Path
     prefix: str
     first: int
     stop: int
-    width: int
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int]:
-        return self.stop - self.first, self.width
+        with open_lmdb(self.path).begin(buffers=True) as transaction:
+            return self.stop - self.first, len(self._value(transaction, self.first)) // 4
 
     def __getitem__(self, index: Any) -> np.ndarray:
         frames = np.atleast_1d(np.arange(self.first, self.stop)[index])
-        rows = np.empty((len(frames), self.width), np.float32)
+        rows = np.empty((len(frames), self.shape[1]), np.float32)
         with open_lmdb(self.path).begin(buffers=True) as transaction:
             for place, frame in enumerate(frames.tolist()):
-                rows[place] = _row(transaction, frame_key(self.prefix, frame), self)
+                value = self._value(transaction, frame)
+                if len(value) != rows[place].nbytes:
+                    raise InputError(
+                        f"{self.path}: {frame_key(self.prefix, frame).decode()!r} holds "
+                        f"{len(value)} bytes, expected {rows[place].nbytes} as the first frame"
+                    )
+                rows[place] = np.frombuffer(value, np.float32)
         return rows
+
+    def _value(self, transaction: Any, frame: int) -> Any:
+        key = frame_key(self.prefix, frame)
+        value = transaction.get(key)
+        if value is None:
+            raise InputError(f"{self.path}: no key {key.decode()!r}; the download is not complete")
+        return value
 
 
 def frame_key(prefix: str, frame: int) -> bytes:
-    """Return the key of a frame; `prefix` is `{sequence}/{view}/{view}`."""
     return f"{prefix}_{frame:010d}.jpg".encode()
-
-
-def lmdb_rows(path: Path, prefix: str, first: int, stop: int) -> LmdbRows:
-    """Return the rows of a span; the first frame defines the width."""
-    if first >= stop:
-        raise InputError(f"{path}: {prefix}: no frame in {first}:{stop}")
-    with open_lmdb(path).begin(buffers=True) as transaction:
-        value = transaction.get(frame_key(prefix, first))
-        if value is None:
-            raise InputError(f"{path}: no key {frame_key(prefix, first).decode()!r}")
-        return LmdbRows(path, prefix, first, stop, len(value) // 4)
 
 
 def last_frame(path: Path, prefix: str, stop: int) -> int | None:
@@ -102,146 +213,9 @@ def _opened(path: Path) -> Any:
         raise InputError(f"{path}: not an LMDB environment ({error}); fetch it again") from None
 
 
-def _row(transaction: Any, key: bytes, rows: LmdbRows) -> np.ndarray:
-    value = transaction.get(key)
-    if value is None:
-        raise InputError(f"{rows.path}: no key {key.decode()!r}; the download is not complete")
-    if len(value) != 4 * rows.width:
-        raise InputError(
-            f"{rows.path}: {key.decode()!r} holds {len(value)} bytes, expected {4 * rows.width} "
-            f"({rows.width} float32)"
-        )
-    return np.frombuffer(value, np.float32)
-
-
-class FeatureRows(Protocol):
-    """Features [T, D] read on demand: `rows[index]` with an index array."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def __getitem__(self, index: Any, /) -> np.ndarray: ...
-
-
-@dataclass(frozen=True)
-class Shipped:
-    """Frame features of one take, read lazily if the format allows, and their times."""
-
-    features: FeatureRows  # [T, D]
-    times_s: NDArray[np.float64]  # [T] seconds, increasing
-
-
-ShippedReader = Callable[[VideoRow, Path, str], Shipped]
-
-
-def locator(kind: str, path: str, key: str = "") -> str:
-    """Return `kind:path#key`; raise an error if the path holds a `#`."""
-    if "#" in path:
-        raise InputError(f"{path!r}: a name with '#' cannot be read; rename the file")
-    return f"{kind}:{path}#{key}" if key else f"{kind}:{path}"
-
-
-def read_shipped(row: VideoRow) -> Shipped:
-    """Return the features that a row's locator names; raise an error if it is malformed."""
-    if row.features is None:
-        raise InputError(f"take {row.take_id}: has a video, no shipped features")
-    kind, _, rest = row.features.partition(":")
-    path, _, key = rest.partition("#")
-    if kind not in READERS or not path:
-        known = ", ".join(READERS)
-        raise InputError(
-            f"take {row.take_id}: features {row.features!r}: expected KIND:PATH#KEY, KIND {known}"
-        )
-    file = rooted(row.root, path)
-    if not file.exists():
-        raise InputError(f"take {row.take_id}: no features {file}; check the data root")
-    shipped = READERS[kind](row, file, key)
-    if len(shipped.features.shape) != 2 or shipped.features.shape[0] != len(shipped.times_s):
-        raise InputError(
-            f"take {row.take_id}: {file}: features {list(shipped.features.shape)}, expected "
-            f"[{len(shipped.times_s)}, width]"
-        )
-    return shipped
-
-
-def shipped_shape(row: VideoRow) -> tuple[int, int]:
-    """Return (T, D) of a row's features; no feature is read."""
-    rows, width = read_shipped(row).features.shape
-    return rows, width
-
-
-def span_key(first: int, stop: int) -> str:
-    """Return the key of rows first .. stop - 1."""
-    return f"{first}:{stop}"
-
-
-def read_span(key: str, rows: int, name: str) -> tuple[int, int]:
-    """Return first and stop row of a key; all rows if it is empty."""
-    if not key:
-        return 0, rows
-    try:
-        first, stop = (int(part) for part in key.split(":"))
-    except ValueError:
-        raise InputError(f"{name}: expected rows FIRST:STOP, found {key!r}") from None
-    if not 0 <= first < stop <= rows:
-        raise InputError(f"{name}: rows {first}:{stop} of {rows}; the file is shorter or was cut")
-    return first, stop
-
-
-def span_times(first: int, stop: int, fps: float) -> NDArray[np.float64]:
-    """Return seconds of rows first .. stop - 1."""
-    return np.arange(first, stop, dtype=np.float64) / fps
-
-
-def numpy_array(path: Path) -> np.ndarray:
-    """Return a memory-mapped 2-D array of floats; raise an error for anything else."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: not a .npy array ({reason}); fetch it again") from None
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind != "f":
-        shape = list(getattr(array, "shape", []))
-        kind = getattr(array, "dtype", type(array).__name__)
-        raise InputError(f"{path}: expected a 2-D array of floats, found {kind} {shape}")
-    return array
-
-
-def _time_first(row: VideoRow, path: Path, key: str) -> Shipped:
-    array = numpy_array(path)
-    first, stop = read_span(key, len(array), f"take {row.take_id}: {path}")
-    return Shipped(array[first:stop], span_times(first, stop, row.fps))
-
-
-def _feature_first(row: VideoRow, path: Path, key: str) -> Shipped:
-    array = numpy_array(path).T  # a view: [D, T] -> [T, D]
-    first, stop = read_span(key, len(array), f"take {row.take_id}: {path}")
-    return Shipped(array[first:stop], span_times(first, stop, row.fps))
-
-
-def _tsm(row: VideoRow, path: Path, key: str) -> Shipped:
-    try:
-        prefix, first, stop = key.rsplit(":", 2)
-        span = int(first), int(stop)
-    except ValueError:
-        raise InputError(
-            f"take {row.take_id}: expected an LMDB key PREFIX:FIRST:STOP, found {key!r}"
-        ) from None
-    return Shipped(lmdb_rows(path, prefix, *span), span_times(*span, row.fps))
-
-
-def _packed(row: VideoRow, path: Path, key: str) -> Shipped:
-    packed = read_packed(path)
-    if not key.isdigit() or int(key) >= len(packed.names):
-        raise InputError(
-            f"take {row.take_id}: {path}: video {key!r}, expected 0 to {len(packed.names) - 1}"
-        )
-    return Shipped(PackedRows(packed, int(key)), packed.video_times(int(key)))
-
-
-READERS: dict[str, ShippedReader] = {
-    "npy": _time_first,
-    "npy-dt": _feature_first,
+READERS: dict[str, Callable[[VideoRow, Path, str], Shipped]] = {
+    "npy": partial(_array, time_first=True),
+    "npy-dt": partial(_array, time_first=False),
     "pt": _packed,
     "lmdb": _tsm,
 }

@@ -12,7 +12,7 @@ from pjepa.core.tables import (
     TAKES_FILE,
     VIDEOS_FILE,
 )
-from pjepa.takes.demo.source import DEMO, DEMO_CEILINGS, DEMO_TRUTH, DEMO_VIDEOS
+from pjepa.takes.demo.world import DEMO, DEMO_CEILINGS, DEMO_TRUTH, DEMO_VIDEOS
 
 __all__ = ["DEMO", "DEMO_CEILINGS", "DEMO_TRUTH", "DEMO_VIDEOS", "PARAMS"]
 

@@ -15,7 +15,7 @@ from pjepa.takes.demo.world import (
     accuracy,
     build_chain,
     ceilings,
-    ordered_guesses,
+    filter_guesses,
 )
 from pjepa.takes.source import Annotation, Source, held_groups, take_row
 from pjepa.video.reader import open_video
@@ -87,7 +87,7 @@ def brute_force_guess(chain, script):
 
 def test_history_ceiling_is_the_bayes_filter():
     chain = build_chain()
-    guess = ordered_guesses(chain)
+    guess = filter_guesses(chain)
     for script in demo_scripts(CONFIG)[:8]:
         found = [g for g, e in zip(guess(script), script.events, strict=True) if e.state >= 0]
         assert found == brute_force_guess(chain, script)

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from pjepa.takes.annotations.rows import AnnotationRow, Annotations
-from pjepa.takes.annotations.text_files import Note, xml_root
+from pjepa.takes.annotations.text_files import Note, as_number, xml_root
 from pjepa.ui.console import InputError
 from pjepa.video.files import VIDEO_SUFFIXES
 
@@ -37,17 +37,18 @@ class Tiers:
     def __init__(self, document: ET.Element, path: Path) -> None:
         self.path = path
         self.elements = {tier.get("TIER_ID", ""): tier for tier in document.iterfind("TIER")}
-        self.used = [name for name in self.elements if [*self._annotations(name)]]
-        self._slots = {  # in the order of time
-            slot.get("TIME_SLOT_ID", ""): self._milliseconds(slot)
-            for slot in document.iterfind("TIME_ORDER/TIME_SLOT")
-        }
+        self.used = [name for name in self.elements if [*self._elements(name)]]
+        self._slots: dict[str, float | None] = {}  # in the order of time
+        for slot in document.iterfind("TIME_ORDER/TIME_SLOT"):
+            name, value = slot.get("TIME_SLOT_ID", ""), slot.get("TIME_VALUE")
+            where = f"{path}, {name}"
+            self._slots[name] = None if value is None else as_number(value, where, "milliseconds")
         self._order = {name: place for place, name in enumerate(self._slots)}
 
     def parent(self, name: str) -> str | None:
         return self.elements[name].get("PARENT_REF")
 
-    def parts(self, name: str) -> list[ElanAnnotation]:
+    def annotations(self, name: str) -> list[ElanAnnotation]:
         """Return the annotations of a tier; those it depends on are timed first."""
         spans: dict[str, TimeSpan] = {}
         for tier in self._lineage(name):
@@ -57,21 +58,13 @@ class Tiers:
         return [
             ElanAnnotation(ident, (part.findtext("ANNOTATION_VALUE") or "").strip(),
                  part.get("CVE_REF", ""), spans.get(ident))
-            for part in self._annotations(name)
+            for part in self._elements(name)
             if (ident := part.get("ANNOTATION_ID", ""))
         ]  # fmt: skip
 
-    def _milliseconds(self, slot: ET.Element) -> float | None:
-        value = slot.get("TIME_VALUE")
-        try:
-            return None if value is None else float(value)
-        except ValueError:
-            where = f"{self.path}, {slot.get('TIME_SLOT_ID')}"
-            raise InputError(f"{where}: expected milliseconds, found {value!r}") from None
-
-    def _annotations(self, name: str) -> Iterator[ET.Element]:
+    def _elements(self, name: str) -> Iterator[ET.Element]:
         for holder in self.elements[name].iterfind("ANNOTATION"):
-            yield from (part for part in holder if part.tag in KINDS)
+            yield from (element for element in holder if element.tag in KINDS)
 
     def _lineage(self, name: str) -> list[str]:
         """Return the tier and those it depends on, the topmost first."""
@@ -85,7 +78,7 @@ class Tiers:
 
     def _fill_slots(self, name: str) -> None:
         """Space the tier's slots without a time evenly between their neighbours with one."""
-        mine = {slot for part in self._annotations(name) for slot in _ends(part)}
+        mine = {slot for part in self._elements(name) for slot in _ends(part)}
         order = sorted(mine & set(self._order), key=self._order.__getitem__)
         known = [place for place, slot in enumerate(order) if self._slots[slot] is not None]
         for left, right in pairwise(known):
@@ -98,7 +91,7 @@ class Tiers:
 
     def _aligned(self, name: str) -> dict[str, TimeSpan]:
         found = {}
-        for part in self._annotations(name):
+        for part in self._elements(name):
             start, end = (self._slots.get(slot) for slot in _ends(part))
             if start is not None and end is not None:
                 found[part.get("ANNOTATION_ID", "")] = (start, end)
@@ -107,7 +100,7 @@ class Tiers:
     def _shared(self, name: str, spans: dict[str, TimeSpan]) -> dict[str, TimeSpan]:
         """Return times of annotations that refer to others and share their time."""
         children: dict[str, list[ET.Element]] = defaultdict(list)
-        for part in self._annotations(name):
+        for part in self._elements(name):
             if "ANNOTATION_REF" in part.attrib:
                 children[part.attrib["ANNOTATION_REF"]].append(part)
         found = {}
@@ -122,29 +115,18 @@ class Tiers:
         return found
 
 
-class Vocabulary:
-    """The controlled vocabulary of a tier: its entries by id, in the order of the file."""
-
-    def __init__(self, document: ET.Element, tier: ET.Element) -> None:
-        self.entries: dict[str, str] = {}
-        kind = tier.get("LINGUISTIC_TYPE_REF")
-        name = next(
-            (
-                found.get("CONTROLLED_VOCABULARY_REF")
-                for found in document.iterfind("LINGUISTIC_TYPE")
-                if found.get("LINGUISTIC_TYPE_ID") == kind
-            ),
-            None,
-        )
-        for words in document.iterfind("CONTROLLED_VOCABULARY") if name else ():
-            if words.get("CV_ID") == name:
-                self._add(words)
-
-    def _add(self, words: ET.Element) -> None:
-        for place, entry in enumerate(words):
+def vocabulary_of(document: ET.Element, tier: ET.Element) -> dict[str, str]:
+    """Return the entries of the tier's controlled vocabulary by id, in the order of the file."""
+    kinds = {kind.get("LINGUISTIC_TYPE_ID"): kind for kind in document.iterfind("LINGUISTIC_TYPE")}
+    kind = kinds.get(tier.get("LINGUISTIC_TYPE_REF"))
+    name = None if kind is None else kind.get("CONTROLLED_VOCABULARY_REF")
+    entries: dict[str, str] = {}
+    for words in document.iterfind("CONTROLLED_VOCABULARY") if name else ():
+        for place, entry in enumerate(words if words.get("CV_ID") == name else ()):
             text = entry.findtext("CVE_VALUE") if entry.tag == "CV_ENTRY_ML" else entry.text
             if entry.tag.startswith("CV_ENTRY") and text and text.strip():
-                self.entries[entry.get("CVE_ID") or f"entry {place}"] = text.strip()
+                entries[entry.get("CVE_ID") or f"entry {place}"] = text.strip()
+    return entries
 
 
 def _ends(part: ET.Element) -> list[str]:
@@ -168,22 +150,22 @@ def read_elan(path: Path, tier: str | None, found: Annotations) -> None:
     video, origin_s = _media(document, path, found)
     tiers = Tiers(document, path)
     name = _chosen(tiers, tier, found)
+    if name is None:
+        found.rows.append(AnnotationRow(str(path), video))
+        return
+    words = vocabulary_of(document, tiers.elements[name])
+    found.vocabulary |= dict.fromkeys(words.values())
     rows: list[AnnotationRow] = []
-    lost = 0
-    words = Vocabulary(document, tiers.elements[name]) if name else None
-    for part in tiers.parts(name) if name else ():
-        label = part.value or (words.entries.get(part.entry, "") if words else "")
-        if not label or part.span is None:
-            lost += 1
-            continue
-        start, end = (value / 1000 + origin_s for value in part.span)
-        rows.append(AnnotationRow(f"{path}, {part.ident}", video, start, end, label))
+    annotations = tiers.annotations(name)
+    for annotation in annotations:
+        label = annotation.value or words.get(annotation.entry, "")
+        if label and annotation.span is not None:
+            start, end = (value / 1000 + origin_s for value in annotation.span)
+            rows.append(AnnotationRow(f"{path}, {annotation.ident}", video, start, end, label))
     found.rows += rows or [AnnotationRow(str(path), video)]
-    if lost:
-        about = (f"{path.name} ({lost})",)
+    if unused := len(annotations) - len(rows):
+        about = (f"{path.name} ({unused})",)
         found.notes.append(Note("annotations without a time or a value not used", about))
-    if words is not None and words.entries:
-        found.vocabulary |= dict.fromkeys(words.entries.values())
 
 
 def _document(path: Path) -> ET.Element:
@@ -212,10 +194,7 @@ def _media(document: ET.Element, path: Path, found: Annotations) -> tuple[str, f
         about = f"{path.name} (of {name}, not {', '.join(others)})"
         found.notes.append(Note("several videos are linked, steps are of the first", (about,)))
     origin = media.get("TIME_ORIGIN") or "0"
-    try:
-        return name, float(origin) / 1000
-    except ValueError:
-        raise InputError(f"{path}, TIME_ORIGIN: expected milliseconds, found {origin!r}") from None
+    return name, as_number(origin, f"{path}, TIME_ORIGIN", "milliseconds") / 1000
 
 
 def _is_video(media: ET.Element) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -54,38 +55,43 @@ def read_label_studio(
         "tasks with predictions that nobody accepted: not used": guessed,
     }
     found.notes += [Note(text, (f"{path.name} ({n})",)) for text, n in counts.items() if n]
-    if rates.told:
-        told = f"timelines count at {rates.told} frames per second ({rates.how})"
-        found.notes.append(Note(told, (path.name,)))
+    for rate, how in rates.used:
+        text = f"timelines count at {rate:g} frames per second ({how})"
+        found.notes.append(Note(text, (path.name,)))
 
 
 class TimelineRate:
-    """Frames per second of the timelines of one export, and how they are known."""
+    """Frames per second of the timelines of one export, and how those in use are known."""
 
     def __init__(self, path: Path, given: float | None) -> None:
         self.path, self.given = path, given
-        self.told, self.how = "", "data.folder.frame_rate"
-        self._written: str | None = None  # `frameRate` of the configuration, a number or `$field`
+        self.used: dict[tuple[float, str], None] = {}
 
     def of(self, task: dict[str, Any], where: str) -> float:
         """Return the rate of one task; the configuration may refer to a field of its data."""
-        rate = self.given or self._configured(task, where)
-        self.told = f"{rate:g}" if self.told in ("", f"{rate:g}") else "different"
+        if self.given:
+            rate, how = self.given, "data.folder.frame_rate"
+        else:
+            written, how = self.configured
+            rate = _rate(_field(task, written[1:], how, where) if written[:1] == "$" else written)
+        self.used[rate, how] = None
         return rate
 
-    def _configured(self, task: dict[str, Any], where: str) -> float:
-        if self._written is None:
-            self._written, self.how = labelling_rate(self.path)
-        if not self._written.startswith("$"):
-            return _rate(self._written)
-        name = self._written[1:]
-        value = _data(task).get(name)
-        if value is None:
-            raise InputError(
-                f"{where}: {self.how} counts frames at {self._written}, but the task's data has no "
-                f"{name!r}; set data.folder.frame_rate"
-            )
-        return _rate(str(value))
+    @cached_property
+    def configured(self) -> tuple[str, str]:
+        """`frameRate` of the configuration, a number or `$field`, and the name of its file."""
+        return labelling_rate(self.path)
+
+
+def _field(task: dict[str, Any], name: str, how: str, where: str) -> str:
+    """Return the rate that a task's data holds."""
+    value = _data(task).get(name)
+    if value is None:
+        raise InputError(
+            f"{where}: {how} counts frames at ${name}, but the task's data has no {name!r}; set "
+            "data.folder.frame_rate"
+        )
+    return str(value)
 
 
 def labelling_rate(path: Path) -> tuple[str, str]:

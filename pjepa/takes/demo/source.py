@@ -19,6 +19,9 @@ from pjepa.takes.config import DataConfig
 from pjepa.takes.demo.scene import Camera
 from pjepa.takes.demo.world import (
     BACKGROUND,
+    DEMO_CEILINGS,
+    DEMO_TRUTH,
+    DEMO_VIDEOS,
     NAMES,
     PRIMITIVES,
     PROCEDURES,
@@ -45,6 +48,8 @@ def film(script: Script, path: Path, fps: int, size: int, rng: np.random.Generat
     """Write the take's video to `path`."""
     camera = Camera(rng, size)
     name, options = _codec()
+    ends = np.array([event.end_s for event in script.events])
+    times = np.arange(round(script.duration_s * fps)) / fps
     with (
         atomic_file(path) as partial,
         av.open(str(partial), "w", format="mp4", options={"fflags": "+bitexact"}) as container,
@@ -53,37 +58,18 @@ def film(script: Script, path: Path, fps: int, size: int, rng: np.random.Generat
         stream.width = stream.height = size
         stream.pix_fmt = "yuv420p"
         stream.codec_context.gop_size = fps
-        for index, primitive in enumerate(_primitives(script, fps)):
-            image = camera.frame(primitive, index / fps, index)
+        shown = np.searchsorted(ends, times + 1e-9, side="right")
+        for index, place in enumerate(shown.tolist()):
+            image = camera.frame(script.events[place].primitive, index / fps, index)
             container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         container.mux(stream.encode(None))
 
 
-def _primitives(script: Script, fps: int) -> np.ndarray:
-    """Return the primitive shown in every frame."""
-    times = np.arange(round(script.duration_s * fps)) / fps
-    ends = np.array([event.end_s for event in script.events])
-    place = np.searchsorted(ends, times + 1e-9, side="right")
-    return np.array([event.primitive for event in script.events])[place]
-
-
-# Paths of the demo, the one source whose data the pipeline makes itself.
-
-DEMO = Path("data/demo")
-DEMO_TRUTH = DEMO / "truth.parquet"
-DEMO_CEILINGS = DEMO / "ceilings.json"
-DEMO_VIDEOS = DEMO / "videos"
-
-
 TRUTH_FPS = 4  # the truth is constant over quarter seconds
 TRUTH = pa.schema(
-    {
-        "take_id": pa.string(),
-        "time_s": pa.float64(),
-        "primitive": pa.int32(),
-        "state": pa.int32(),
-    }
-)
+    [("take_id", pa.string()), ("time_s", pa.float64()), ("primitive", pa.int32()),
+     ("state", pa.int32())]
+)  # fmt: skip
 
 
 def demo_scripts(config: DataConfig) -> list[Script]:
@@ -169,18 +155,13 @@ def _film_one(script: Script, fps: int, size: int, seed: list[int]) -> None:
 
 
 def _write_truth(scripts: list[Script]) -> None:
-    rows = []
-    for script in scripts:
-        for event in script.events:
-            for tick in range(round(event.start_s * TRUTH_FPS), round(event.end_s * TRUTH_FPS)):
-                rows.append(
-                    {
-                        "take_id": script.take_id,
-                        "time_s": tick / TRUTH_FPS,
-                        "primitive": event.primitive,
-                        "state": event.state,
-                    }
-                )
+    rows = [
+        {"take_id": script.take_id, "time_s": tick / TRUTH_FPS, "primitive": event.primitive,
+         "state": event.state}
+        for script in scripts
+        for event in script.events
+        for tick in range(round(event.start_s * TRUTH_FPS), round(event.end_s * TRUTH_FPS))
+    ]  # fmt: skip
     write_table(DEMO_TRUTH, rows, TRUTH)
 
 
@@ -188,12 +169,6 @@ def _write_ceilings(scripts: list[Script], splits: list[str], config: DataConfig
     """Write the ceilings on the reported split and the names needed to read the truth."""
     scored = [s for s, split in zip(scripts, splits, strict=True) if split == "test"]
     values = ceilings(scored, build_chain(), config.order)
-    write_json(
-        DEMO_CEILINGS,
-        {
-            "split": "test",
-            "order": config.order,
-            "primitives": list(PRIMITIVES),
-            **{name: {k: round(v, 4) for k, v in part.items()} for name, part in values.items()},
-        },
-    )
+    rounded = {name: {k: round(v, 4) for k, v in part.items()} for name, part in values.items()}
+    about = {"split": "test", "order": config.order, "primitives": list(PRIMITIVES)}
+    write_json(DEMO_CEILINGS, {**about, **rounded})

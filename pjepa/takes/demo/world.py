@@ -11,9 +11,17 @@ and is not tuned to any result; change `data.seed`, not the grammar.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
 
 import numpy as np
+
+# Files of the demo, the one source whose data the pipeline makes itself.
+DEMO = Path("data/demo")
+DEMO_TRUTH = DEMO / "truth.parquet"
+DEMO_CEILINGS = DEMO / "ceilings.json"
+DEMO_VIDEOS = DEMO / "videos"
 
 IDLE = "idle"
 PRIMITIVES = (IDLE, "bin", "slot", "knob", "driver", "bottle", "button", "cloth", "gauge")
@@ -211,11 +219,6 @@ class Script:
         return self.events[-1].end_s
 
 
-def _seconds(primitive: int, rng: np.random.Generator) -> float:
-    low, high = SECONDS[PRIMITIVES[primitive]]
-    return round(float(rng.uniform(low, high)) * 4) / 4  # quarter seconds: one token at 4 fps
-
-
 def _walk(chain: Chain, number: int, rng: np.random.Generator) -> Iterator[int]:
     """Yield states of an endless walk through one procedure, with idle runs (-1) in between."""
     start = np.where(chain.procedure == number, chain.start, 0.0)
@@ -227,36 +230,31 @@ def _walk(chain: Chain, number: int, rng: np.random.Generator) -> Iterator[int]:
         state = int(rng.choice(len(start), p=chain.transition[state]))
 
 
-def _timed_walk(
-    chain: Chain, number: int, seconds: float, rng: np.random.Generator
-) -> list[tuple[int, float]]:
-    """Return (state, seconds) pairs until at least `seconds` have passed."""
-    walk: list[tuple[int, float]] = []
-    states = _walk(chain, number, rng)
-    while sum(length for _, length in walk) < seconds:
-        state = next(states)
-        walk.append((state, _seconds(_primitive(chain, state), rng)))
-    return walk
-
-
-def _primitive(chain: Chain, state: int) -> int:
-    return PRIMITIVES.index(IDLE) if state < 0 else int(chain.primitive[state])
-
-
 def write_script(
     chain: Chain, take_id: str, number: int, seconds: float, seed: list[int], shuffled: bool
 ) -> Script:
-    """Return one take of procedure `number`; shuffled, the same segments come in random order."""
-    walk = _timed_walk(chain, number, seconds, np.random.default_rng([*seed, 0]))
-    if shuffled:
-        order = np.random.default_rng([*seed, 1]).permutation(len(walk))
-        walk = [walk[place] for place in order]
-    events: list[Event] = []
-    clock = 0.0
-    for state, length in walk:
+    """Return one take of procedure `number` that lasts at least `seconds`.
+
+    Shuffled, the same segments come in random order.
+    """
+    rng = np.random.default_rng([*seed, 0])
+    segments: list[Event] = []  # at times that count from each one's own start
+    states = _walk(chain, number, rng)
+    while sum(segment.end_s for segment in segments) < seconds:
+        state = next(states)
+        primitive = PRIMITIVES.index(IDLE) if state < 0 else int(chain.primitive[state])
         label = BACKGROUND if state < 0 else int(chain.label[state])
-        events.append(Event(clock, clock + length, _primitive(chain, state), label, state))
-        clock += length
+        length = float(rng.uniform(*SECONDS[PRIMITIVES[primitive]]))
+        length = round(length * 4) / 4  # quarter seconds: one token at 4 fps
+        segments.append(Event(0.0, length, primitive, label, state))
+    if shuffled:
+        order = np.random.default_rng([*seed, 1]).permutation(len(segments))
+        segments = [segments[place] for place in order]
+    ends = accumulate(segment.end_s for segment in segments)
+    events = [
+        replace(segment, start_s=end - segment.end_s, end_s=end)
+        for segment, end in zip(segments, ends, strict=True)
+    ]
     return Script(take_id, PROCEDURES[number].name, tuple(events))
 
 
@@ -274,11 +272,11 @@ def appearance_guesses(scripts: Sequence[Script]) -> Guess:
     return lambda script: [int(best[event.primitive]) for event in script.events]
 
 
-def ordered_guesses(chain: Chain) -> Guess:
+def filter_guesses(chain: Chain) -> Guess:
     """Return the forward filter: beliefs over states, moved by the grammar, cut by what is seen."""
 
     def guess(script: Script) -> list[int]:
-        belief, moved = chain.start.copy(), False
+        belief, moved = chain.start, False
         answers = []
         for event in script.events:
             if event.state < 0:
@@ -287,73 +285,43 @@ def ordered_guesses(chain: Chain) -> Guess:
             belief = belief @ chain.transition if moved else belief
             belief, moved = belief * (chain.primitive == event.primitive), True
             belief /= belief.sum()
-            answers.append(_likeliest_label(chain, belief))
+            scores = np.bincount(chain.label, weights=belief, minlength=len(NAMES))
+            answers.append(int(scores.argmax()))
         return answers
 
     return guess
 
 
-def shuffled_guesses(chain: Chain) -> Guess:
-    """Return a naive Bayes filter over procedures: without order, nothing more can be inferred."""
-    share = _state_shares(chain)  # [procedures, states]
-    by_primitive = np.stack(
-        [share[:, chain.primitive == p].sum(axis=1) for p in range(len(PRIMITIVES))]
-    )
-
-    def guess(script: Script) -> list[int]:
-        belief = np.full(len(share), 1.0 / len(share))
-        answers = []
-        for event in script.events:
-            if event.state < 0:
-                answers.append(BACKGROUND)
-                continue
-            belief = belief * by_primitive[event.primitive]
-            belief /= belief.sum()
-            states = (belief @ share) * (chain.primitive == event.primitive)
-            answers.append(_likeliest_label(chain, states))
-        return answers
-
-    return guess
-
-
-def _state_shares(chain: Chain) -> np.ndarray:
-    """Return how often each procedure visits each state in the long run, [procedures, states]."""
+def unordered(chain: Chain) -> Chain:
+    """Return the chain of shuffled takes: the next state tells the procedure and nothing else."""
     rows = []
-    for number in range(int(chain.procedure.max()) + 1):
+    for number in range(len(PROCEDURES)):  # how often each visits each state in the long run
         visit = np.where(chain.procedure == number, chain.start, 0.0)
         visit = visit / visit.sum()
         for _ in range(2000):  # lazy steps, so that cycles settle
             visit = 0.5 * visit + 0.5 * visit @ chain.transition
         rows.append(visit)
-    return np.stack(rows)
-
-
-def _likeliest_label(chain: Chain, belief: np.ndarray) -> int:
-    return int(np.bincount(chain.label, weights=belief, minlength=len(NAMES)).argmax())
+    share = np.stack(rows)  # [procedures, states]
+    return replace(chain, transition=share[chain.procedure], start=share.mean(axis=0))
 
 
 def accuracy(scripts: Sequence[Script], guess: Guess) -> dict[str, float]:
     """Return the percentage of time guessed right: `acc` without background, `acc_bg` with it."""
-    right = {True: 0.0, False: 0.0}
-    total = {True: 0.0, False: 0.0}
+    right, total = {True: 0.0, False: 0.0}, {True: 0.0, False: 0.0}
     for script in scripts:
         for event, answer in zip(script.events, guess(script), strict=True):
-            step = event.label != BACKGROUND
-            right[step] += _segment_seconds(event) * (answer == event.label)
-            total[step] += _segment_seconds(event)
+            step, seconds = event.label != BACKGROUND, event.end_s - event.start_s
+            right[step] += seconds * (answer == event.label)
+            total[step] += seconds
     return {
         "acc": 100 * right[True] / max(total[True], 1e-9),
         "acc_bg": 100 * sum(right.values()) / max(sum(total.values()), 1e-9),
     }
 
 
-def _segment_seconds(event: Event) -> float:
-    return event.end_s - event.start_s
-
-
 def ceilings(scripts: Sequence[Script], chain: Chain, order: str) -> dict[str, dict[str, float]]:
     """Return both ceilings on the given takes."""
-    history = ordered_guesses(chain) if order == "procedure" else shuffled_guesses(chain)
+    history = filter_guesses(chain if order == "procedure" else unordered(chain))
     return {
         "appearance": accuracy(scripts, appearance_guesses(scripts)),
         "history": accuracy(scripts, history),

@@ -82,14 +82,10 @@ ARCHIVES: dict[str, Archive] = {
 def archive_files(config: ArchiveConfig) -> tuple[str, ...]:
     """Return patterns of the files that a set reads, below `config.path`."""
     known = ARCHIVES[config.set]
-    features = config.features or known.features
-    found = [features]
-    if known.segments is not None:
-        found.append(config.segments or known.segments)
+    found = [known.features, *([known.segments] if known.segments else [])]
     if known.with_labels is not None:
-        folder = features.rpartition("/")[0]
-        found += [f"{folder}/**/*.pt" if folder else "**/*.pt"]
-        found.append(ARCHIVES[known.with_labels].features)
+        folder = known.features.rpartition("/")[0]
+        found += [f"{folder}/**/*.pt", ARCHIVES[known.with_labels].features]
     return tuple(found)
 
 
@@ -123,13 +119,9 @@ def archive_source(config: DataConfig, root: Path) -> Source:
         from pjepa.takes.sources.surgical import surgical_source
 
         return surgical_source(config, known, folder)
-    features = own.features or known.features
-    packed = read_packed(inside(folder, features))
-    table = csv_table(
-        inside(folder, own.segments or known.segments),
-        (*NEEDED, known.label),
-        hint="it comes with the archive",
-    )
+    packed = read_packed(inside(folder, known.features))
+    columns = (*NEEDED, known.label)
+    table = csv_table(inside(folder, known.segments), columns, hint="it comes with the archive")
     lines = [_line(row.where, row.cells, known) for row in table.rows]
     found, numbers = FoundTakes(), {name: number for number, name in enumerate(packed.names)}
     takes: dict[str, list[Line]] = {}
@@ -142,7 +134,7 @@ def archive_source(config: DataConfig, root: Path) -> Source:
         if not len(packed.video_times(number)):
             without.add(mine[0].video)
             continue
-        found.videos.append(packed_row(take_id, packed, number, below(own.path, features)))
+        found.videos.append(packed_row(take_id, packed, number, below(own.path, known.features)))
         found.takes.append(_row(own, known, take_id, mine))
         found.segments += _segments(own, known, take_id, mine, packed.video_times(number), found)
     spoken = {line.video for line in lines}

@@ -28,7 +28,6 @@ from pjepa.video.files import VIDEO_SUFFIXES
 SAMPLE = 65_536  # bytes read at the start, the middle and the end of a large file
 BINARY = (*VIDEO_SUFFIXES, ".npy", ".mdb", ".pt")  # sampled; all other files are read whole
 REMEMBERED = "scan.json"  # in the work folder: hashes of files that have not changed
-EVERYTHING = ("**/*",)
 BUNDLE = ("features/*.npy", "groundTruth/*.txt", "splits/*.bundle", "mapping.txt")
 EGO = "takes/*/frame_aligned_videos"
 READ = {  # what each source reads, below its folder; other files do not matter to it
@@ -57,25 +56,19 @@ def scanned_files(config: DataConfig, root: Path) -> list[str]:
     if config.path is None:
         return []
     folder = source_folder(config, root)
-    patterns = READ.get(config.source, EVERYTHING)
+    patterns = READ.get(config.source, ("**/*",))
     if config.source == "mstcn":
         own = (root / set_folder(config.mstcn, root)).relative_to(folder).as_posix()
         patterns = tuple(f"{own}/{pattern}" for pattern in BUNDLE)
     if config.source == "archive":
         patterns = archive_files(config.archive)
-    found = {
-        path.relative_to(folder).as_posix()
-        for pattern in patterns
-        for path in folder.glob(pattern)
-        if path.is_file() and (config.source != "folder" or _beside_videos(path))
-    }
+    files = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
+    if config.source == "folder":
+        files = {path for path in files if path.suffix.lower() in VIDEO_SUFFIXES or matters(path)}
     if config.groups is not None and (groups := groups_file(config, root)).is_file():
-        found.add(groups.relative_to(folder).as_posix())
-    return sorted(name for name in found if not _hidden(Path(name)))
-
-
-def _beside_videos(path: Path) -> bool:
-    return path.suffix.lower() in VIDEO_SUFFIXES or matters(path)
+        files.add(groups)
+    names = [path.relative_to(folder) for path in files]
+    return sorted(n.as_posix() for n in names if not any(p.startswith(".") for p in n.parts))
 
 
 def source_folder(config: DataConfig, root: Path) -> Path:
@@ -91,13 +84,7 @@ def source_folder(config: DataConfig, root: Path) -> Path:
 
 def source_here(config: DataConfig, root: Path) -> bool:
     """Return whether the source has a folder and it is on this machine."""
-    if config.path is None:
-        return False
-    try:
-        source_folder(config, root)
-    except InputError:
-        return False
-    return True
+    return config.path is not None and inside(root, config.path, "the data root").is_dir()
 
 
 def scan(config: DataConfig, root: Path) -> dict[str, Any]:
@@ -145,11 +132,10 @@ def listed_files(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def stale_list(config: DataConfig, root: Path, path: Path) -> str | None:
-    """Return differences between disk and list; empty if the data is not on this machine."""
-    if not path.exists() or not source_here(config, root):
-        return None
+    """Return differences between disk and list; None also if the data is not on this machine."""
     try:
-        check_scan(config, root, path)
+        if path.exists() and source_here(config, root):
+            check_scan(config, root, path)
     except InputError as error:
         return str(error)
     return None
@@ -158,11 +144,9 @@ def stale_list(config: DataConfig, root: Path, path: Path) -> str | None:
 def _changes(listed: dict[str, dict[str, Any]], config: DataConfig, root: Path) -> Iterator[str]:
     names = scanned_files(config, root)
     files = {name: inside(source_folder(config, root), name) for name in names if name in listed}
-    memory = work_root() / REMEMBERED
-    found_hashes = remembered_hashes(
-        list(files.values()), memory, _sample, config.workers, f"check {config.source}"
-    )
-    hashes = dict(zip(files, found_hashes, strict=True))
+    memory, what = work_root() / REMEMBERED, f"check {config.source}"
+    samples = remembered_hashes(list(files.values()), memory, _sample, config.workers, what)
+    hashes = dict(zip(files, samples, strict=True))
     for name in names:
         if name not in listed:
             yield f"{name} is new"
@@ -176,26 +160,16 @@ def _changes(listed: dict[str, dict[str, Any]], config: DataConfig, root: Path) 
         yield f"{name} is missing"
 
 
-def _hidden(name: Path) -> bool:
-    return any(part.startswith(".") for part in name.parts)
-
-
 def _entry(name: str, file: Path) -> dict[str, Any]:
-    size = file.stat().st_size
-    return {"path": name, "size": size, "sample": _sample(file)}
-
-
-def _sampled(file: Path) -> bool:
-    """Return whether hashing samples is enough for this file; annotations are hashed whole."""
-    return file.suffix.lower() in BINARY
+    return {"path": name, "size": file.stat().st_size, "sample": _sample(file)}
 
 
 def _sample(file: Path) -> str:
-    """Return the sha256 of the size and the content, or of three pieces of a large file."""
+    """Return the sha256 of the size and the content, or of three pieces of a large binary file."""
     size = file.stat().st_size
     digest = hashlib.sha256(str(size).encode())
     starts: Iterable[int] = range(0, size, SAMPLE)
-    if _sampled(file):
+    if file.suffix.lower() in BINARY:  # annotations are hashed whole
         starts = sorted({0, max(0, size // 2 - SAMPLE // 2), max(0, size - SAMPLE)})
     with file.open("rb") as stream:
         for start in starts:

@@ -28,23 +28,22 @@ TABLE1 = {"train": (1, 40), "test": (41, 80)}
 
 def surgical_source(config: DataConfig, known: Archive, folder: Path) -> Source:
     """Return Cholec80 or M2CAI16 alone, or LEMON for pretraining with labelled Cholec80."""
-    features = config.archive.features or known.features
     if known.with_labels is None:
-        return _phases(config, known, folder, features)
+        return _phases(config, known, folder)
     labelled = ARCHIVES[known.with_labels]
-    phases = _phases(config, labelled, folder, labelled.features)
-    videos = dict(_shards(config, known, folder, features))
-    note = f"{len(videos)} {known.dataset} videos to pretrain on, labels from {labelled.dataset}"
+    phases = _phases(config, labelled, folder)
+    shards = list(_shards(config, known, folder))
+    note = f"{len(shards)} {known.dataset} videos to pretrain on, labels from {labelled.dataset}"
     return replace(
         phases,
-        videos=[*videos, *phases.videos],
-        takes=[*videos.values(), *phases.takes],
+        videos=[*(row for row, _ in shards), *phases.videos],
+        takes=[*(take for _, take in shards), *phases.takes],
         notes=[Note(note), *phases.notes],
     )
 
 
-def _phases(config: DataConfig, known: Archive, folder: Path, features: str) -> Source:
-    path = inside(folder, features)
+def _phases(config: DataConfig, known: Archive, folder: Path) -> Source:
+    path = inside(folder, known.features)
     packed, content, found = read_packed(path), read_torch(path), FoundTakes()
     names = tuple(string_list(path, content, "phase_class_names"))
     if len(set(names)) < len(names):
@@ -62,7 +61,7 @@ def _phases(config: DataConfig, known: Archive, folder: Path, features: str) -> 
         if first == stop:
             found.missing["no token in the archive"].append(take_id)
             continue
-        row = packed_row(take_id, packed, number, below(config.archive.path, features))
+        row = packed_row(take_id, packed, number, below(config.archive.path, known.features))
         found.videos.append(row)
         found.takes.append(_row(take_id, known.dataset, split, video))
         limits = np.append(packed.video_times(number), row.duration_s)
@@ -99,10 +98,10 @@ def _splits(
 
 
 def _shards(
-    config: DataConfig, known: Archive, folder: Path, features: str
+    config: DataConfig, known: Archive, folder: Path
 ) -> Iterator[tuple[VideoRow, dict[str, Any]]]:
     """Yield LEMON's videos by its index; shards are opened when tokens are made."""
-    path = inside(folder, features)
+    path = inside(folder, known.features)
     if not path.is_file():
         raise InputError(f"{path}: no such index; `pjepa fetch` gets the public archives")
     index = read_torch(path)
@@ -115,8 +114,8 @@ def _shards(
     fps = index.get("target_fps") or 4.0
     if not isinstance(fps, int | float):
         raise InputError(f"{path}: target_fps: expected a number, found {fps!r}")
-    base = features.rpartition("/")[0]
-    files = [f"{base}/{s}" if base else s for s in string_list(path, index, "shards")]
+    base = known.features.rpartition("/")[0]
+    files = [f"{base}/{shard}" for shard in string_list(path, index, "shards")]
     missing = [file for file in files if not inside(folder, file).is_file()]
     if missing:
         raise InputError(f"{path}: shards: {len(missing)} are not there, first {missing[0]}")
