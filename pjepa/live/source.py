@@ -29,9 +29,8 @@ from torch import Tensor
 from pjepa.core.tables import MAX_GAP_S
 from pjepa.core.time import TIME_TOLERANCE, cut_steps, token_count
 from pjepa.ui.console import InputError
-from pjepa.video.decoder import Frames, Upright
 from pjepa.video.index import DECODE_ORDER
-from pjepa.video.reader import Reader, open_video
+from pjepa.video.reader import Frames, Reader, Upright, open_video
 from pjepa.video.timeline import Clock, Jump
 
 # Bytes of a pipe, read as they arrive, so that a camera never waits for models to load.

@@ -92,7 +92,6 @@ class MstcnConfig(Section):
     background: str | None = None  # a class name; None: the class called background, if there is
     lookahead_s: float | None = Field(None, ge=0)  # how far ahead a shipped feature has seen
     train_labels: bool = False  # whether its extractor was trained on labels of the set
-    group: Literal["recording", "participant"] | None = None
 
 
 class FolderConfig(Section):

@@ -142,9 +142,8 @@ def write_film(path: Path, encoder: str) -> None:
 
 def _read_back(path: Path, reader: Literal["pyav", "decord"]) -> str:
     """Read the film and return how many frames there are; raise if they are not as written."""
-    from pjepa.video.decord import decord_fault
     from pjepa.video.index import frame_index
-    from pjepa.video.reader import open_video
+    from pjepa.video.reader import decord_fault, open_video
 
     if reader == "decord" and (fault := decord_fault(path, frame_index(path))) is not None:
         raise InputError(fault)

@@ -12,21 +12,10 @@ from pathlib import Path
 import av
 import numpy as np
 from av.video.frame import PictureType
-from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
-from pjepa.ui.console import InputError
-from pjepa.video.index import (
-    AGAIN,
-    NO_STAMP,
-    FrameIndex,
-    counted_frames,
-    displayed_size,
-    unreadable,
-    video_stream,
-)
+from pjepa.video.index import NO_STAMP, FrameIndex, known_stamp, video_stream
 
-Frames = NDArray[np.uint8]  # [T, H, W, 3], RGB
 SEEK_AHEAD = 256  # packets; reading this far is cheaper than seeking
 HELD = 16  # B-frames in a row; no encoder puts more between two frames that they refer to
 
@@ -113,7 +102,7 @@ class Decoder:
         self._container.seek(int(stamp), stream=self._stream)
         self._packets = self._container.demux(self._stream)
         self._pending = next(self._packets)
-        pts, dts = _known(self._pending.pts), _known(self._pending.dts)
+        pts, dts = known_stamp(self._pending.pts), known_stamp(self._pending.dts)
         same = np.flatnonzero((packets.pts == pts) & (packets.dts == dts))
         if len(same) != 1 or same[0] > entry:
             raise AstrayError
@@ -126,7 +115,7 @@ class Decoder:
             raise AstrayError
         if packet.size:
             at, packets = self._at, self.index.packets
-            found = _known(packet.pts), _known(packet.dts), packet.size
+            found = known_stamp(packet.pts), known_stamp(packet.dts), packet.size
             if at >= len(packets) or found != (packets.pts[at], packets.dts[at], packets.size[at]):
                 raise AstrayError
             self._at += 1
@@ -154,7 +143,7 @@ class Decoder:
         is known when it comes out.
         """
         if self._key is not None:
-            if _known(frame.pts) < self._key:
+            if known_stamp(frame.pts) < self._key:
                 return
             if frame.pts != self._key or not frame.key_frame:
                 raise AstrayError
@@ -174,11 +163,11 @@ class Decoder:
         """Return the frame's number by its stamp, or by counting; -1: not displayed."""
         counted = self.index.counted
         if counted is None:
-            number = int(np.searchsorted(self.index.ticks, _known(frame.pts)))
+            number = int(np.searchsorted(self.index.ticks, known_stamp(frame.pts)))
             found = number < len(self.index.ticks) and self.index.ticks[number] == frame.pts
         else:
             number, self._count = self._count - counted.before, self._count + 1
-            stamps = _known(frame.pts), _known(frame.dts)
+            stamps = known_stamp(frame.pts), known_stamp(frame.dts)
             found = number < 0 or (
                 number < len(counted.stamps) and stamps == tuple(counted.stamps[number].tolist())
             )
@@ -194,57 +183,3 @@ def _entries(index: FrameIndex) -> NDArray[np.int64]:
     keys = keys[np.maximum.accumulate(packets.pts[keys]) == packets.pts[keys]]
     place = np.searchsorted(packets.pts[keys], index.ticks, side="right") - 1
     return np.where(place >= 0, keys[place.clip(0)] if len(keys) else 0, 0).astype(np.int64)
-
-
-def _known(stamp: int | None) -> int:
-    return NO_STAMP if stamp is None else stamp
-
-
-def lost_frames(path: Path, index: FrameIndex) -> NDArray[np.bool_]:
-    """Return which frames [N] cannot be decoded as they were encoded; reads the whole file.
-
-    What follows a damaged frame refers to it, until the next key frame.
-    """
-    if index.counted is not None:
-        return ~index.counted.sound
-    found = counted_frames(path)
-    sound: NDArray[np.bool_] = np.isin(index.ticks, found.stamps[found.sound, 0])
-    return ~sound
-
-
-def damage(path: Path, index: FrameIndex) -> InputError | None:
-    """Return the error of a file with damaged frames: how many, and where."""
-    try:
-        lost = np.flatnonzero(lost_frames(path, index))
-    except av.FFmpegError as error:
-        return unreadable(path, error)
-    if len(lost):
-        first, last = index.info.times_s[lost[[0, -1]]]
-        return InputError(
-            f"{path}: {len(lost)} of {len(index.ticks)} frames cannot be decoded, from "
-            f"{first:.1f} to {last:.1f} s; {AGAIN}, or leave the take out"
-        )
-    if index.counted is not None and index.counted.failed:
-        return unreadable(path, f"{index.counted.failed} packets give no frame")
-    return None
-
-
-class Upright:
-    """Pictures as displayed, uint8 [H, W, 3], of the frames of one video, all of one size.
-
-    One converter serves all frames: PyAV would set up another for each, with threads of its own.
-    """
-
-    def __init__(self, height: int | None = None, width: int | None = None) -> None:
-        """Use this size, or that of the first frame."""
-        self._size = None if height is None or width is None else (height, width)
-        self._converter = VideoReformatter()
-
-    def __call__(self, frame: av.VideoFrame) -> Frames:
-        turned = frame.rotation % 180 != 0
-        if self._size is None:
-            self._size = displayed_size(frame)
-        height, width = self._size[::-1] if turned else self._size
-        plain = self._converter.reformat(frame, width, height, "rgb24", threads=1)
-        picture = np.asarray(plain.to_ndarray(), np.uint8)
-        return np.rot90(picture, k=frame.rotation // 90) if frame.rotation else picture

@@ -6,6 +6,7 @@ decoded once and its frames are counted. Readers are held to the index, so no fr
 taken for another in silence. Every refusal is one line: the file, what is wrong, what to do.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -50,23 +51,18 @@ def read_packets(
     container: av.container.InputContainer, stream: av.video.stream.VideoStream
 ) -> Packets:
     """Return all packets of the stream."""
-    rows = [
-        (
-            NO_STAMP if packet.pts is None else packet.pts,
-            NO_STAMP if packet.dts is None else packet.dts,
-            packet.size,
-            packet.is_keyframe,
-            not packet.is_discard and not _is_hidden(packet, stream.codec_context.name),
-        )
-        for packet in container.demux(stream)
-        if packet.size
-    ]
+    vp8, rows = stream.codec_context.name in ("vp8", "libvpx"), []
+    for packet in container.demux(stream):
+        if packet.size:
+            hidden = packet.is_discard or (vp8 and not bytes(packet)[0] & SHOW_FRAME)
+            stamps = known_stamp(packet.pts), known_stamp(packet.dts)
+            rows.append((*stamps, packet.size, packet.is_keyframe, not hidden))
     table = np.array(rows, np.int64).reshape(-1, 5)
     return Packets(*table[:, :3].T, *table[:, 3:].T.astype(bool))
 
 
-def _is_hidden(packet: av.Packet, codec: str) -> bool:
-    return codec in ("vp8", "libvpx") and not bytes(packet)[0] & SHOW_FRAME
+def known_stamp(stamp: int | None) -> int:
+    return NO_STAMP if stamp is None else stamp
 
 
 def video_stream(container: av.container.InputContainer, path: Path) -> av.video.stream.VideoStream:
@@ -245,7 +241,7 @@ def counted_frames(path: Path) -> Counted:
                 if frame.is_corrupt and ahead:
                     sound[-ahead:] = [False] * ahead
                 ahead = ahead + 1 if frame.pict_type == PictureType.B else 0
-                stamps.append([NO_STAMP if s is None else s for s in (frame.pts, frame.dts)])
+                stamps.append([known_stamp(frame.pts), known_stamp(frame.dts)])
                 sound.append(trusted)
     begin = sound.index(True) if True in sound else len(sound)
     if begin == len(sound):
@@ -273,36 +269,25 @@ def _filled(stamps: NDArray[np.int64], step: float) -> NDArray[np.int64]:
 def check_tagged(
     path: Path, stream: av.video.stream.VideoStream, duration_s: float, start_s: float
 ) -> None:
-    """Refuse a Matroska file that is shorter than its tag says."""
-    promised = _tagged_seconds(stream.metadata.get("DURATION", ""))
+    """Refuse a Matroska file that is shorter than its tag says, 00:01:02.500 for instance."""
+    try:
+        hours, minutes, seconds = stream.metadata.get("DURATION", "").split(":")
+        promised = 3600 * int(hours) + 60 * int(minutes) + float(seconds)
+    except ValueError:
+        return
     if duration_s < promised - start_s - CUT_OFF_S:
         raise InputError(
             f"{path}: is cut off, {duration_s:.1f} of {promised:.1f} s are there; {AGAIN}"
         )
 
 
-def _tagged_seconds(tag: str) -> float:
-    """Return seconds of a Matroska tag such as 00:01:02.500; 0 where there is none."""
-    try:
-        hours, minutes, seconds = tag.split(":")
-        return 3600 * int(hours) + 60 * int(minutes) + float(seconds)
-    except ValueError:
-        return 0.0
-
-
-def header_seconds(path: Path) -> float:
-    """Return the length by the file's header, for plans; 0 without one to trust."""
-    try:
-        with av.open(str(path)) as container:
-            known = container.format.name in WITH_HEADER
-            return max(0.0, (container.duration or 0) / av.time_base) if known else 0.0
-    except (av.FFmpegError, ValueError, OSError):
-        return 0.0  # reading it reports what is wrong
-
-
 def expected_seconds(path: Path) -> float:
-    """Return the length for plans: by the header, else counted."""
-    return header_seconds(path) or frame_index(path).info.duration_s
+    """Return the length for plans: by a header that can be trusted, else counted."""
+    with suppress(av.FFmpegError, ValueError, OSError), av.open(str(path)) as container:
+        seconds = (container.duration or 0) / av.time_base
+        if container.format.name in WITH_HEADER and seconds > 0:
+            return seconds
+    return frame_index(path).info.duration_s
 
 
 def displayed_size(frame: av.VideoFrame) -> tuple[int, int]:

@@ -13,14 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from pjepa.takes.config import DataConfig
 from pjepa.takes.source import Source, checked_source
-from pjepa.takes.sources.archive import ARCHIVES
 from pjepa.takes.sources.registry import open_source
 from pjepa.ui.console import InputError
-from tests.takes.archives import write_archive
 from tests.takes.assembly import SEQUENCES, VIEW, write_annotations, write_lmdb
 from tests.takes.bundles import write_bundle, write_egoprocel
 from tests.takes.test_egoexo4d import TAKES, Download
@@ -221,76 +218,3 @@ def test_keysteps_with_other_newlines(exo: Path) -> None:
     assert source(exo.parent, "egoexo4d") == plain
     for path, content in kept.items():
         path.write_bytes(content)
-
-
-# The authors' archives
-
-SEGMENTS = str(ARCHIVES["egoprocel_fact"].segments)
-ROW = "u,vid0.mp4,train,Brownie"
-
-
-def stored(name: str, **values: Any) -> Change:
-    """Changes keys of an archive; functions are given the archive."""
-
-    def apply(base: Path) -> None:
-        path = base / ARCHIVES[name].features
-        content = torch.load(path)
-        made = {key: v(content) if callable(v) else v for key, v in values.items()}
-        torch.save({**content, **made}, path)
-
-    return apply
-
-
-def emptied(content: dict[str, Any]) -> torch.Tensor:
-    return torch.cat([content["offsets"], content["offsets"][-1:]])
-
-
-ARCHIVED: dict[str, tuple[str, Change, str]] = {
-    "cells without a column": (
-        "egoprocel_fact", add(SEGMENTS, f"\n{ROW},1,s,0,1,2"), r"line 52: more cells than",
-    ),
-    "a giant class": (
-        "egoprocel_fact", add(SEGMENTS, f"\n{ROW},99999999999,s,0,1"), r"line 52: .*up to 99999",
-    ),
-    "objects": (
-        "egoprocel_fact",
-        lambda base: torch.save(Path("x"), base / ARCHIVES["egoprocel_fact"].features),
-        r"it holds more than tensors",
-    ),
-    "turned": (
-        "egoprocel_fact",
-        stored("egoprocel_fact", tokens=lambda content: content["tokens"].T.contiguous()),
-        r"offsets: expected 0 rising to 12 tokens",
-    ),
-    "a video without a token": (
-        "m2cai16",
-        stored(
-            "m2cai16", offsets=emptied,
-            video_ids=lambda content: [*content["video_ids"], "video81"],
-            source_splits=lambda content: [*content["source_splits"], "test"],
-        ),
-        r"1 takes with no token in the archive \(m2cai16/video81\)",
-    ),
-    "a phase twice": (
-        "cholec80", stored("cholec80", phase_class_names=["a", "a", "b", "c"]), r"appears twi",
-    ),
-    "an escape": (
-        "lemon", stored("lemon", shards=["../../../../../etc/passwd", "x"]), r"a path inside",
-    ),
-    "broken numbers": (
-        "lemon", stored("lemon", shard_ids=torch.rand(4)), r"shard_ids: expected 4 whole numbers",
-    ),
-    "words for a rate": ("lemon", stored("lemon", target_fps="4x"), r"target_fps: expected a num"),
-    "no token": (
-        "lemon", stored("lemon", num_tokens=torch.zeros(4, dtype=torch.int64)), r"'v00' has none",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", ARCHIVED)
-def test_archives_that_are_refused(tmp_path: Path, case: str) -> None:
-    name, change, message = ARCHIVED[case]
-    write_archive(tmp_path, name)
-    change(tmp_path / "pjepa_features")
-    with pytest.raises(InputError, match=message):
-        source(tmp_path, "archive", archive={"set": name})

@@ -14,8 +14,7 @@ import pytest
 
 from pjepa.core.section import ReaderName
 from pjepa.ui.console import InputError
-from pjepa.video.decord import DecordReader
-from pjepa.video.reader import PyavReader, Reader, open_video
+from pjepa.video.reader import DecordReader, PyavReader, Reader, open_video
 from tests.video.corpus import COUNT, FPS, Film, corpus, read_number, write_film
 
 READERS: tuple[ReaderName, ...] = ("pyav", "decord")

@@ -170,7 +170,7 @@ def test_reopened_decord_gives_the_same_frames(
     times = np.arange(COUNT) / FPS
     with open_video(video, "decord") as opened:
         whole = opened.frames(times)
-    monkeypatch.setattr("pjepa.video.decord.REOPEN_FRAMES", 10)
+    monkeypatch.setattr("pjepa.video.reader.REOPEN_FRAMES", 10)
     with open_video(video, "decord") as opened:
         first = opened._video  # type: ignore[attr-defined]
         parts = [opened.frames(times[k : k + 7]) for k in range(0, COUNT, 7)]

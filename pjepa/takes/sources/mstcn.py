@@ -254,8 +254,7 @@ def _layout(own: MstcnConfig, root: Path) -> FolderLayout:
     seen = WINDOW / fps if ahead is None else ahead
     info = FeatureInfo(f"{known.name} of {own.dataset}", seen, own.train_labels)
     turn = f"set data.mstcn.time_first: {str(not time_first).lower()}"
-    group = own.group or known.group
     return FolderLayout(
         own.dataset, root, set_folder(own, root), fps, time_first, info, turn, known.pattern,
-        group, known.view,
+        known.group, known.view,
     )  # fmt: skip
