@@ -181,7 +181,7 @@ def trained_config(model: Path) -> PatchesConfig:
     return live_windows(trained.patches, trained.window, LiveOptions(model, as_trained=True))[0]
 
 
-PlannedTakes = list[tuple[Any, float, Any]]  # what has the path of a video, seconds, segments
+PlannedTakes = list[tuple[Path | None, float, Any]]  # video, seconds, segments
 
 
 def project_takes() -> PlannedTakes:
@@ -190,7 +190,9 @@ def project_takes() -> PlannedTakes:
 
     segments = read_boundaries(paths.BOUNDARIES_TABLE)
     rows = read_videos(paths.VIDEOS_TABLE)
-    return [(row, row.duration_s, segments.get(row.take_id)) for row in rows]
+    return [
+        (row.path if row.video else None, row.duration_s, segments.get(row.take_id)) for row in rows
+    ]
 
 
 def named_takes(inputs: list[Path]) -> PlannedTakes:
@@ -199,9 +201,9 @@ def named_takes(inputs: list[Path]) -> PlannedTakes:
     from pjepa.video.index import expected_seconds
 
     takes: PlannedTakes = []
-    for video in own_videos(inputs):
+    for video in own_videos(inputs).values():
         try:
-            takes.append((video, expected_seconds(video.path), None))
+            takes.append((video, expected_seconds(video), None))
         except InputError as error:
             say(f"plan: left out: {error}")
     if not takes:
@@ -216,9 +218,9 @@ def print_plan(what: str, takes: PlannedTakes, config: PatchesConfig) -> None:
     from pjepa.ui.console import print_table
 
     cost, decoding = extraction_plan([take[1:] for take in takes], config), None
-    for video, _, _ in takes:
+    for video in (take[0] for take in takes if take[0]):
         with suppress(InputError, OSError):
-            decoding = cost.hours * decoding_share(video.path, config) / config.workers
+            decoding = cost.hours * decoding_share(video, config) / config.workers
             break
     title = f"{what}: {config.backbone}, {config.fps:g} frames/s, {config.window_mode} windows"
     print_table(title, ["", ""], cost.rows(free_bytes(work_root()), decoding))
@@ -393,7 +395,7 @@ def extract_videos(
     from pjepa.patches.local import chosen_executor
     from pjepa.tools.own_videos import extract_own, own_videos
 
-    videos = own_videos(inputs)[shard[0] :: shard[1]]
+    videos = dict(list(own_videos(inputs).items())[shard[0] :: shard[1]])
     failed = extract_own(videos, config, facts, output, chosen_executor(config))
     say(f"extract: {len(videos) - len(failed)} of {len(videos)} videos are in {output.folder}")
     for name, reason in failed.items():

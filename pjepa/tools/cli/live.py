@@ -176,7 +176,7 @@ def predict(
         from pjepa.live.predict import is_ours
         from pjepa.tools.own_videos import own_videos
 
-        chosen = {video.name: video.path for video in own_videos(videos)}
+        chosen = own_videos(videos)
         if not any(path.is_file() for path in chosen.values()):
             _check_file(next(iter(chosen.values())))
         if not is_ours(out):
