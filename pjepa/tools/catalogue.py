@@ -78,35 +78,34 @@ def _encoders() -> dict[str, CatalogueItem]:
     }
 
 
-def _head(name: str, what: str, sha256: str) -> CatalogueItem:
-    return CatalogueItem(
-        "head", what, (f"{name}.pt",), sha256=sha256,
-        by_hand=f"it is a file of the authors' code repository, {CODE}: clone it, find {name}.pt",
-        terms="MIT",
-    )  # fmt: skip
-
-
-HEADS = {
-    "cholec80_raw_linear": _head(
-        "cholec80_raw_linear", "linear head, raw PL-Stitch 768 -> 7 phases",
+HEAD_FILES = {  # what it is, and its sha256
+    "cholec80_raw_linear": (
+        "linear head, raw PL-Stitch 768 -> 7 phases",
         "fd46531306a102deae7822f7235cfb1396a9080b0f20a4012dd6218d3e56864f",
     ),
-    "cholec80_student_linear": _head(
-        "cholec80_student_linear", "linear head, lemon_plstitch_block32 768 -> 7 phases",
+    "cholec80_student_linear": (
+        "linear head, lemon_plstitch_block32 768 -> 7 phases",
         "af57991915dd08ad0cd1f041ed67f19db911e9ff3e4c9153f817c5ca89448c2e",
     ),
-    "m2cai16_raw_linear": _head(
-        "m2cai16_raw_linear", "linear head, raw PL-Stitch 768 -> 8 phases",
+    "m2cai16_raw_linear": (
+        "linear head, raw PL-Stitch 768 -> 8 phases",
         "9ef42414cddba72f0575e742168771d5e4aad911c0cb9aa06bab9c725fa60abf",
     ),
-    "m2cai16_student_linear": _head(
-        "m2cai16_student_linear", "linear head, lemon_plstitch_block32 768 -> 8 phases",
+    "m2cai16_student_linear": (
+        "linear head, lemon_plstitch_block32 768 -> 8 phases",
         "798d3946f4dff4147892ba8d6ad407166b6d95a9445880139b5036fee76c0662",
     ),
-    "assembly101_oracle_clip_ltcausal_linear": _head(
-        "assembly101_oracle_clip_ltcausal_linear", "linear head, assembly101_tsm_clip -> 202",
+    "assembly101_oracle_clip_ltcausal_linear": (
+        "linear head, assembly101_tsm_clip -> 202",
         "9fe519e357837b271f93225e0ea202b905cf911f1ee7824fbbba13bff0c4abe7",
     ),
+}
+HEADS = {
+    name: CatalogueItem(
+        "head", what, (f"{name}.pt",), sha256=sha256, terms="MIT",
+        by_hand=f"it is a file of the authors' code repository, {CODE}: clone it, find {name}.pt",
+    )
+    for name, (what, sha256) in HEAD_FILES.items()
 }  # fmt: skip
 
 

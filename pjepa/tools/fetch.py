@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import get_close_matches
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -32,36 +31,25 @@ def hub_data(repository: str, pattern: str, folder: Path) -> list[Path]:
 
     The hub knows the sha256 of its large files: what came is held against it.
     """
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    options: dict[str, Any] = {"allow_patterns": [pattern], "local_dir": folder}
-    place, kind = f"{HUB}/datasets/{repository}", "dataset"
-    hint = f"download it from {place} and put it at {folder / pattern.removesuffix('*')}"
+    url, kind = f"{HUB}/datasets/{repository}", "dataset"
+    hint = f"download it from {url} and put it at {folder / pattern.removesuffix('*')}"
     with hub_errors(f"{pattern}: the hub did not answer", hint):
         try:
-            snapshot_download(repository, repo_type=kind, **options)
+            listed = HfApi().dataset_info(repository, files_metadata=True).siblings
         except RepositoryNotFoundError:  # features may be kept in a model repository
-            place, kind = f"{HUB}/{repository}", "model"
-            snapshot_download(repository, repo_type=kind, **options)
-        known = _checksums(repository, kind)
-    below = f"{pattern.removesuffix('*')}**/*" if pattern.endswith("/*") else pattern
-    found = sorted(path for path in folder.glob(below) if path.is_file())
-    if not found:
-        raise InputError(f"{pattern}: {place} holds no such file; the release has changed")
-    for path in found:
-        check_file(path, Remote(place, sha256=known.get(path.relative_to(folder).as_posix())))
-    return found
-
-
-def _checksums(repository: str, kind: str) -> dict[str, str]:
-    """Return sha256 by name of the files that the hub stores as large ones."""
-    from huggingface_hub import HfApi
-
-    api = HfApi()
-    info = api.dataset_info if kind == "dataset" else api.model_info
-    files = info(repository, files_metadata=True).siblings or []
-    return {file.rfilename: file.lfs.sha256 for file in files if file.lfs}
+            url, kind = f"{HUB}/{repository}", "model"
+            listed = HfApi().model_info(repository, files_metadata=True).siblings
+        snapshot_download(repository, repo_type=kind, allow_patterns=pattern, local_dir=folder)
+    files = [file for file in listed or [] if fnmatch(file.rfilename, pattern)]
+    if not files:
+        raise InputError(f"{pattern}: {url} holds no such file; the release has changed")
+    for file in files:
+        digest = file.lfs.sha256 if file.lfs else None
+        check_file(folder / file.rfilename, Remote(url, sha256=digest))
+    return sorted(folder / file.rfilename for file in files)
 
 
 def obtained(name: str) -> list[Path]:
@@ -149,18 +137,8 @@ def _archive_files(item: CatalogueItem) -> list[Path]:
 # `pjepa convert`: the encoder of an official checkpoint as a file of its own.
 
 
-@dataclass(frozen=True)
-class Port:
-    """A written port, what it was made from, and the identity both share."""
-
-    path: Path
-    bytes: int
-    source_bytes: int
-    weights_id: str
-
-
-def written_port(checkpoint: str, variant_name: str, out: Path | None) -> Port:
-    """Write the encoder with metadata that names the variant, and read it back to compare."""
+def converted_encoder(checkpoint: str, variant_name: str, out: Path | None) -> str:
+    """Write the encoder with metadata that names the variant, read it back, and say what it is."""
     source = weights_file(variant_name, checkpoint)
     target = out or download_folder() / f"{variant_name}.safetensors"
     if target.suffix != ".safetensors":
@@ -183,4 +161,5 @@ def written_port(checkpoint: str, variant_name: str, out: Path | None) -> Port:
     if any(not torch.equal(written[name], state[name]) for name in state):
         target.unlink()
         raise InputError(f"{target}: does not read back as it was written; check the disk")
-    return Port(target, target.stat().st_size, source.stat().st_size, identity)
+    sizes = [path.stat().st_size / 1e9 for path in (target, source)]
+    return f"{target}: {sizes[0]:.2f} GB of {sizes[1]:.2f} GB\nweights id {identity}"

@@ -112,16 +112,10 @@ def convert(
         if backbone is None:
             typer.echo(_converted_head(Path(checkpoint), out))
             return
-        _convert_encoder(checkpoint, backbone, out)
+        from pjepa.tools.fetch import converted_encoder
 
-
-def _convert_encoder(checkpoint: str, backbone: str, out: Path | None) -> None:
-    from pjepa.tools.fetch import written_port
-
-    check_target(out, "port", Path(checkpoint))
-    port = written_port(checkpoint, backbone, out)
-    typer.echo(f"{port.path}: {port.bytes / 1e9:.2f} GB of {port.source_bytes / 1e9:.2f} GB")
-    typer.echo(f"weights id {port.weights_id}")
+        check_target(out, "port", Path(checkpoint))
+        typer.echo(converted_encoder(checkpoint, backbone, out))
 
 
 def _converted_head(checkpoint: Path, out: Path | None) -> str:
