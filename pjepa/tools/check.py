@@ -1,4 +1,4 @@
-"""Checks of a source before anything is computed on it."""
+"""`pjepa data check`: what is in a source, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pjepa.probes.base.config import TrainedConfig
 from pjepa.takes.annotations.text_files import Note, gathered
 from pjepa.takes.config import DataConfig
 from pjepa.takes.shipped import read_shipped, shipped_shape
-from pjepa.takes.source import LATE_S, Annotation, Source, held_groups
+from pjepa.takes.source import LATE_S, Source, held_groups
 from pjepa.takes.sources.mstcn import known_set
 from pjepa.takes.sources.scan import check_scan
 from pjepa.tokens.config import TokensConfig
@@ -31,121 +31,110 @@ from pjepa.tools.paths import source_list
 from pjepa.ui.console import InputError, track
 from pjepa.video.index import AGAIN
 
-# One kind of finding about a source.
-
-Level = Literal["error", "warning"]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One kind of finding; an error must be fixed, a warning should be known."""
-
-    level: Level
-    text: str
-    names: tuple[str, ...] = ()  # the takes, files or labels it is about
-
-    def line(self, most: int | None = None) -> str:
-        """Return one line of the check; `most` limits the names in it."""
-        return f"{self.level}: {Note(self.text, self.names).line(most)}"
-
-
-# Findings about what later stages need of the takes: to pretrain, fit, choose and score on.
-
-
-def unmet_needs(source: Source, params: Params) -> Iterator[Finding]:
-    """Yield what would stop a later stage under these params."""
-    held = held_groups(source, params.data.holdout, params.data.seed)
-    takes = pd.DataFrame(source.takes)
-    takes["holdout"] = (takes["split"] == "train") & takes["group"].isin(held)
-    yield from _slow_features(source, params.tokens.fps)
-    if not pretraining_takes(takes):
-        yield Finding(
-            "error",
-            "no take to pretrain on: train and pretrain are empty, or all held out (data.holdout)",
-        )
-    if source.segments:
-        yield from _unscored(source)
-        yield from _unfitted(source, takes, params)
-
-
-def _slow_features(source: Source, fps: float) -> Iterator[Finding]:
-    """Yield the shipped features that come at a lower rate than the tokens."""
-    slow = [row for row in source.videos if row.features and is_too_slow(row, fps)]
-    if slow:
-        most = min(row.fps for row in slow)
-        yield Finding(
-            "error",
-            f"{len(slow)} takes with fewer features per second than tokens.fps {fps:g}; "
-            f"set tokens.fps={most:g} or less",
-            tuple(f"{row.take_id} ({row.fps:g})" for row in slow),
-        )
-
-
-def _unscored(source: Source) -> Iterator[Finding]:
-    """Yield that the reported split shows no class but background; without labels, none at all."""
-    splits = {take["take_id"]: take["split"] for take in source.takes}
-    shown: dict[str, set[int]] = defaultdict(set)
-    for segment in source.segments:
-        if segment.label >= 0:
-            shown[splits[segment.take_id]].add(segment.label)
-    split = "test" if shown["test"] else "val"
-    if not shown[split]:
-        yield Finding("error", "no take of val or test has labels: probes have nothing to score")
-    elif shown[split] == {source.classes.background}:
-        text = f"the takes of {split} show background only: probes have nothing to score"
-        yield Finding("error", text)
-
-
-def _unfitted(source: Source, takes: pd.DataFrame, params: Params) -> Iterator[Finding]:
-    """Yield that no labelled take is there to fit probes on, or to choose on."""
-    labelled = {segment.take_id for segment in source.segments if segment.label >= 0}
-    train = takes[(takes["split"] == "train") & takes["take_id"].isin(labelled)]
-    remedies = _choosing(params)
-    if train.empty:
-        yield Finding("error", "no train take has labels: probes have nothing to fit")
-    elif remedies and not train["holdout"].any():
-        who, instead = ", ".join(remedies), " and ".join(dict.fromkeys(remedies.values()))
-        yield Finding(
-            "error",
-            f"no labelled train take is held out to choose on ({who}); label more groups of "
-            f"train, each class in two or more, or set {instead}",
-        )
-
-
-def _choosing(params: Params) -> dict[str, str]:
-    """Return the probes that choose on held-out train takes, and what makes each do without."""
-    found: dict[str, str] = {}
-    if params.probe.common.select_on != "holdout":  # type: ignore[attr-defined]
-        return found
-    for name in params.cells.probes:
-        config = getattr(params.probe, name)
-        if isinstance(config, TrainedConfig):
-            found[name] = "probe.common.select_on=last"
-        elif name == "linear" and len(config.l2) > 1:
-            found[name] = "probe.linear.l2 to one strength"
-    return found
-
-
-# Findings about a source: one for each kind of problem.
-
+COLUMNS = [
+    "split", "takes", "hours", "longest min", "tokens", "segments", "classes", "background %",
+    "unlabelled",
+]  # fmt: skip
+SPANS = {"take_id": str, "start_s": float, "end_s": float, "label": int}
 ALIKE = 0.8  # similarity of two labels from which the rarer may be a typo
 RARE = 0.2  # as often as this share of the other label, at most
 SEEN = ("train", "pretrain")  # what models are fitted on
 
 
-def findings(source: Source, params: Params) -> Iterator[Finding]:
-    """Yield all findings about a source under these params."""
-    level: Level = "warning" if params.data.missing == "skip" else "error"
+@dataclass(frozen=True)
+class Finding(Note):
+    """One kind of finding; an error must be fixed, a warning should be known."""
+
+    level: Literal["error", "warning"] = "error"
+
+    def line(self, most: int | None = None) -> str:
+        """Return one line of the check; `most` limits the names in it."""
+        return f"{self.level}: {super().line(most)}"
+
+
+def warning(text: str, names: tuple[str, ...] = ()) -> Finding:
+    """Return what should be known."""
+    return Finding(text, names, "warning")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A source, the params under which it is looked at, and its tables."""
+
+    source: Source
+    params: Params
+    takes: pd.DataFrame  # as written, with the length of each in seconds
+    segments: pd.DataFrame  # with the split of their take
+
+    @classmethod
+    def of(cls, source: Source, params: Params) -> Checked:
+        """Return the tables of a source, with the hold-out that these params draw."""
+        takes = pd.DataFrame(source.takes)
+        held = held_groups(source, params.data.holdout, params.data.seed)
+        takes["holdout"] = (takes["split"] == "train") & takes["group"].isin(held)
+        lengths = {row.take_id: row.duration_s for row in source.videos}
+        takes["seconds"] = takes["take_id"].map(lengths)
+        spans = [(s.take_id, s.start_s, s.end_s, s.label) for s in source.segments]
+        segments = pd.DataFrame(spans, columns=list(SPANS)).astype(SPANS)
+        splits = dict(zip(takes["take_id"], takes["split"], strict=True))
+        segments["split"] = segments["take_id"].map(splits)
+        return cls(source, params, takes, segments)
+
+    def labelled(self) -> pd.DataFrame:
+        """Return the segments whose label is known."""
+        return self.segments[self.segments["label"] >= 0]
+
+    def labels(self) -> dict[str, set[int]]:
+        """Return the known labels of every split that has some."""
+        by_split = self.labelled().groupby("split")["label"]
+        return {str(split): set(labels) for split, labels in by_split}
+
+
+def check_source(source: Source, params: Params) -> tuple[list[list[str]], list[Finding]]:
+    """Return the table (`COLUMNS` of every split and of all) and the findings of a source."""
+    checked = Checked.of(source, params)
+    takes, segments = checked.takes, checked.segments
+    rows = []
+    for name in (*SPLITS, "all"):
+        chosen = takes if name == "all" else takes[takes["split"] == name]
+        if len(chosen):
+            within = segments[segments["take_id"].isin(chosen["take_id"])]
+            background, fps = source.classes.background, params.tokens.fps
+            rows.append([name, *_row(chosen, within, background, fps)])
+    return rows, list(_findings(checked))
+
+
+def _row(
+    takes: pd.DataFrame, segments: pd.DataFrame, background: int | None, fps: float
+) -> list[str]:
+    seconds = segments["end_s"] - segments["start_s"]
+    idle = seconds[segments["label"] == background].sum()
+    return [
+        str(len(takes)),
+        f"{takes['seconds'].sum() / 3600:.2f}",
+        f"{takes['seconds'].max() / 60:.1f}",
+        str(sum(token_count(length, fps) for length in takes["seconds"])),
+        str(len(segments)),
+        str(segments.loc[segments["label"] >= 0, "label"].nunique()),
+        f"{100 * idle / seconds.sum():.1f}" if seconds.sum() else "-",
+        str((~takes["take_id"].isin(segments["take_id"])).sum()),
+    ]
+
+
+def _findings(checked: Checked) -> Iterator[Finding]:
+    """Yield all findings, one for each kind of problem."""
+    source, skip = checked.source, checked.params.data.missing == "skip"
     for why, names in source.skipped.items():
-        yield Finding(level, f"{len(names)} takes with {why}", tuple(names))
-    yield from (Finding("warning", note.text, note.names) for note in gathered(source.notes))
+        text = f"{len(names)} takes with {why}"
+        yield Finding(text, tuple(names), "warning" if skip else "error")
+    yield from (warning(note.text, note.names) for note in gathered(source.notes))
     yield from _unreadable(source)
-    yield from _times(source)
-    yield from _labels(source, params.data)
-    yield from _leaks(source, params.data)
-    yield from _unseen(source)
-    yield from unmet_needs(source, params)
-    yield from _unannotated(source, params)
+    yield from _times(checked)
+    yield from _labels(source, checked.params.data)
+    yield from _leaks(checked.takes, checked.params.data)
+    yield from _unseen(checked)
+    yield from _unmet(checked)
+    yield from _unannotated(checked)
 
 
 def _unreadable(source: Source) -> Iterator[Finding]:
@@ -160,40 +149,29 @@ def _unreadable(source: Source) -> Iterator[Finding]:
         except InputError as error:
             faults.append(str(error))
     if faults:
-        yield Finding("error", f"{len(faults)} takes whose features cannot be read", tuple(faults))
+        yield Finding(f"{len(faults)} takes whose features cannot be read", tuple(faults))
     if len(widths) > 1:
-        found = tuple(f"{width} ({take})" for width, take in widths.items())
-        yield Finding("error", "features of different widths", found)
+        examples = tuple(f"{width} ({take})" for width, take in widths.items())
+        yield Finding("features of different widths", examples)
 
 
-def _times(source: Source) -> Iterator[Finding]:
+def _times(checked: Checked) -> Iterator[Finding]:
     """Yield overlaps, repeated segments, and segments past the end of a video."""
-    overlapping: Counter[str] = Counter()
-    late: Counter[str] = Counter()
-    ends = {row.take_id: row.duration_s for row in source.videos if row.features is None}
-    for take_id, segments in _by_take(source).items():
-        segments.sort(key=lambda s: (s.start_s, s.end_s))
-        reached = 0.0
-        for segment in segments:
-            overlapping[take_id] += segment.start_s < reached - TIME_TOLERANCE
-            reached = max(reached, segment.end_s)
-            late[take_id] += segment.end_s > ends.get(take_id, float("inf")) + LATE_S
-    repeated = len(source.segments) - len(set(source.segments))
-    if total := overlapping.total():
-        text = f"{total} segments overlap an earlier one, tokens.overlap decides"
-        yield Finding("warning", text, tuple(+overlapping))
-    if repeated:
-        yield Finding("warning", f"{repeated} segments occur more than once")
-    if total := late.total():
-        text = f"{total} segments end over 1 s after their video (another rate?)"
-        yield Finding("error", text, tuple(+late))
-
-
-def _by_take(source: Source) -> dict[str, list[Annotation]]:
-    found: dict[str, list[Annotation]] = defaultdict(list)
-    for segment in source.segments:
-        found[segment.take_id].append(segment)
-    return found
+    spans = checked.segments.sort_values(["start_s", "end_s"], kind="stable")
+    reached = spans.groupby("take_id")["end_s"].cummax()
+    before = reached.groupby(spans["take_id"]).shift(fill_value=0.0)
+    overlapping = spans[spans["start_s"] < before - TIME_TOLERANCE].sort_index()
+    if len(overlapping):
+        text = f"{len(overlapping)} segments overlap an earlier one, tokens.overlap decides"
+        yield warning(text, tuple(overlapping["take_id"].unique()))
+    if repeated := spans.duplicated().sum():
+        yield warning(f"{repeated} segments occur more than once")
+    ends = {row.take_id: row.duration_s for row in checked.source.videos if row.features is None}
+    after = spans["end_s"] - spans["take_id"].map(ends).astype(float)
+    late = spans[after > LATE_S].sort_index()
+    if len(late):
+        text = f"{len(late)} segments end over 1 s after their video (another rate?)"
+        yield Finding(text, tuple(late["take_id"].unique()))
 
 
 def _labels(source: Source, config: DataConfig) -> Iterator[Finding]:
@@ -203,16 +181,18 @@ def _labels(source: Source, config: DataConfig) -> Iterator[Finding]:
     """
     count = Counter(source.classes.names[s.label] for s in source.segments if s.label >= 0)
     if config.source == "folder" and (typos := tuple(_typos(count, source.listed))):
-        yield Finding("warning", f"{len(typos)} labels may be typos", typos)
+        yield warning(f"{len(typos)} labels may be typos", typos)
     unused = tuple(name for name in source.classes.names if not count[name])
     if unused and count:
-        yield Finding("warning", f"{len(unused)} classes without a segment", unused)
+        yield warning(f"{len(unused)} classes without a segment", unused)
 
 
 def _typos(count: Counter[str], listed: frozenset[str]) -> Iterator[str]:
+    digits = str.maketrans("", "", "0123456789")
     for one, two in combinations(sorted(count), 2):
         rare, often = sorted((one, two), key=lambda name: (count[name], name))
-        if rare in listed or _numbered(rare, often):
+        numbered = one.translate(digits) == two.translate(digits)  # `screw 1` and `screw 2`
+        if rare in listed or numbered:
             continue
         same = rare.lower().split() == often.lower().split()
         uncommon = count[rare] <= RARE * count[often]
@@ -221,90 +201,107 @@ def _typos(count: Counter[str], listed: frozenset[str]) -> Iterator[str]:
             yield f"{rare!r} ({count[rare]} segments; {often!r} has {count[often]})"
 
 
-def _numbered(one: str, two: str) -> bool:
-    """Return whether two labels differ only in digits: `screw 1` and `screw 2` are no typo."""
-    strip = str.maketrans("", "", "0123456789")
-    return one.translate(strip) == two.translate(strip)
-
-
-def _leaks(source: Source, config: DataConfig) -> Iterator[Finding]:
+def _leaks(takes: pd.DataFrame, config: DataConfig) -> Iterator[Finding]:
     """Yield the same recording, group or participant in what is fitted on and in what is scored.
 
     An official split may divide the cameras of a session, or groups that the user names: it cannot
     be fixed, but it should be known.
     """
-    official = _official(config)
-    takes = pd.DataFrame(source.takes)
-    told: set[frozenset[str]] = set()
-    for what in ("recording", "group", "participant"):
-        known = official or what == "participant" or (config.groups is not None and what == "group")
-        found: dict[str, list[str]] = defaultdict(list)
-        for value, part in takes[takes[what] != ""].groupby(what):
-            splits = {"train" if split in SEEN else split for split in part["split"]}
-            members = frozenset(part["take_id"])
-            if len(splits) > 1 and members not in told:
-                told.add(members)
-                found[" and in ".join(sorted(splits))].append(f"{value} ({len(members)} takes)")
-        for where, names in found.items():
-            text = f"{len(names)} {what}s in {where}"
-            yield Finding("warning" if known else "error", text, tuple(names))
-
-
-def _official(config: DataConfig) -> bool:
-    """Return whether the splits are the data set's own, and not the user's."""
+    official = config.source not in ("demo", "folder")
     if config.source == "mstcn":
-        return known_set(config.mstcn) is not None
-    return config.source not in ("demo", "folder")
+        official = known_set(config.mstcn) is not None
+    reported: set[frozenset[str]] = set()
+    for what in ("recording", "group", "participant"):
+        chosen = official or what == "participant" or (what == "group" and bool(config.groups))
+        divided: dict[str, list[str]] = defaultdict(list)
+        for value, rows in takes[takes[what] != ""].groupby(what):
+            splits = {"train" if split in SEEN else split for split in rows["split"]}
+            members = frozenset(rows["take_id"])
+            if len(splits) > 1 and members not in reported:
+                reported.add(members)
+                divided[" and in ".join(sorted(splits))].append(f"{value} ({len(members)} takes)")
+        for where, names in divided.items():
+            text = f"{len(names)} {what}s in {where}"
+            yield Finding(text, tuple(names), "warning" if chosen else "error")
 
 
-def _unseen(source: Source) -> Iterator[Finding]:
+def _unseen(checked: Checked) -> Iterator[Finding]:
     """Yield the labels that are scored but never shown in training."""
-    splits = {take["take_id"]: take["split"] for take in source.takes}
-    shown: dict[str, set[int]] = defaultdict(set)
-    for segment in source.segments:
-        shown[splits[segment.take_id]].add(segment.label)
+    labels = checked.labels()
     for split in ("val", "test"):
-        new = sorted(shown[split] - shown["train"] - {-1}) if shown["train"] else []
+        new = labels.get(split, set()) - labels["train"] if "train" in labels else set()
         if new:
-            names = tuple(source.classes.names[label] for label in new)
-            yield Finding("warning", f"{len(new)} classes of {split} not in train", names)
-    if not source.segments:
-        yield Finding("warning", "no take has labels: probes will be skipped, features are written")
+            names = tuple(checked.source.classes.names[label] for label in sorted(new))
+            yield warning(f"{len(new)} classes of {split} not in train", names)
+    if checked.segments.empty:
+        yield warning("no take has labels: probes will be skipped, features are written")
 
 
-def _unannotated(source: Source, params: Params) -> Iterator[Finding]:
-    """Yield takes without a segment, if the encoder is set to use annotated ones."""
-    without = len({row.take_id for row in source.videos} - set(_by_take(source)))
+def _unmet(checked: Checked) -> Iterator[Finding]:
+    """Yield what would stop a later stage under these params."""
+    fps = checked.params.tokens.fps
+    slow = [row for row in checked.source.videos if row.features and is_too_slow(row, fps)]
+    if slow:
+        yield Finding(
+            f"{len(slow)} takes with fewer features per second than tokens.fps {fps:g}; "
+            f"set tokens.fps={min(row.fps for row in slow):g} or less",
+            tuple(f"{row.take_id} ({row.fps:g})" for row in slow),
+        )
+    if not pretraining_takes(checked.takes):
+        nothing = "no take to pretrain on: train and pretrain are empty"
+        yield Finding(f"{nothing}, or all held out (data.holdout)")
+    if checked.segments.empty:
+        return
+    labels = checked.labels()
+    split = "test" if "test" in labels else "val"
+    if split not in labels:
+        yield Finding("no take of val or test has labels: probes have nothing to score")
+    elif labels[split] == {checked.source.classes.background}:
+        yield Finding(f"the takes of {split} show background only: probes have nothing to score")
+    takes = checked.takes
+    labelled = takes["take_id"].isin(checked.labelled()["take_id"])
+    train = takes[(takes["split"] == "train") & labelled]
+    remedies = _choosing(checked.params)
+    if train.empty:
+        yield Finding("no train take has labels: probes have nothing to fit")
+    elif remedies and not train["holdout"].any():
+        who, instead = ", ".join(remedies), " and ".join(dict.fromkeys(remedies.values()))
+        yield Finding(
+            f"no labelled train take is held out to choose on ({who}); label more groups of "
+            f"train, each class in two or more, or set {instead}",
+        )
+
+
+def _choosing(params: Params) -> dict[str, str]:
+    """Return the probes that choose on held-out train takes, and what makes each do without."""
+    remedies: dict[str, str] = {}
+    if params.probe.common.select_on != "holdout":  # type: ignore[attr-defined]
+        return remedies
+    for name in params.cells.probes:
+        config = getattr(params.probe, name)
+        if isinstance(config, TrainedConfig):
+            remedies[name] = "probe.common.select_on=last"
+        elif name == "linear" and len(config.l2) > 1:
+            remedies[name] = "probe.linear.l2 to one strength"
+    return remedies
+
+
+def _unannotated(checked: Checked) -> Iterator[Finding]:
+    """Yield takes without a segment, if the params need some."""
+    params, segments = checked.params, checked.segments
+    without = (~checked.takes["take_id"].isin(segments["take_id"])).sum()
     if without and params.pjepa.segments == "annotated":
         yield Finding(
-            "error",
             f"{without} takes have no segments and pjepa.segments is annotated; use "
             "pjepa.attention=block_causal pjepa.segments=fixed (or pjepa.segments=found)",
         )
-    if params.pooler.kind == "action" and not params.data.ships_features and not source.segments:
-        yield Finding(
-            "error", "no take has labels and pooler.kind is action; label some, or use mean"
-        )
+    if params.pooler.kind == "action" and not params.data.ships_features and segments.empty:
+        yield Finding("no take has labels and pooler.kind is action; label some, or use mean")
     if without and params.tokens.gaps == "drop":
-        yield Finding("error", f"{without} takes have no segments: tokens.gaps=drop leaves nothing")
+        yield Finding(f"{without} takes have no segments: tokens.gaps=drop leaves nothing")
 
 
-@dataclass(frozen=True)
-class Check:
-    """Numbers of the source per split, and what was found."""
-
-    rows: list[list[str]]
-    findings: list[Finding]
-
-    @property
-    def ok(self) -> bool:
-        return not any(finding.level == "error" for finding in self.findings)
-
-
-COLUMNS = [
-    "split", "takes", "hours", "longest min", "tokens", "segments", "classes", "background %",
-    "unlabelled",
-]  # fmt: skip
+# Findings outside the source's tables: its list of files, and what only reading everything shows.
 
 
 def unlisted(params: Params, root: Path) -> list[Finding]:
@@ -312,20 +309,8 @@ def unlisted(params: Params, root: Path) -> list[Finding]:
     try:
         check_scan(params.data, root, source_list(params.data.source))
     except InputError as error:
-        return [Finding("warning", str(error))]
+        return [warning(str(error))]
     return []
-
-
-def check_source(source: Source, params: Params) -> Check:
-    """Return the table and the findings of a source under these params."""
-    splits = {take["take_id"]: take["split"] for take in source.takes}
-    rows = [
-        split_row(source, split, {t for t, s in splits.items() if s == split}, params.tokens.fps)
-        for split in SPLITS
-        if split in splits.values()
-    ]
-    rows.append(split_row(source, "all", set(splits), params.tokens.fps))
-    return Check(rows, list(findings(source, params)))
 
 
 def damaged_videos(source: Source, config: PatchesConfig) -> Iterator[Finding]:
@@ -342,15 +327,15 @@ def damaged_videos(source: Source, config: PatchesConfig) -> Iterator[Finding]:
                 damaged += [str(fault)] if (fault := video.fault()) else []
         except InputError as error:
             closed.append(str(error))
-    level: Level = "warning" if config.on_error == "repeat" else "error"
     if closed:
-        yield Finding("error", f"{len(closed)} videos cannot be read", tuple(closed))
+        yield Finding(f"{len(closed)} videos cannot be read", tuple(closed))
     if damaged:
         text = f"{len(damaged)} videos with frames that cannot be decoded ({AGAIN})"
-        yield Finding(level, text, tuple(fault.partition(";")[0] for fault in damaged))
+        faults = tuple(fault.partition(";")[0] for fault in damaged)
+        yield Finding(text, faults, "warning" if config.on_error == "repeat" else "error")
     if jumping:
         text = f"{len(jumping)} jumps of the time stamps (recorded in several parts?)"
-        yield Finding("warning", text, tuple(jumping))
+        yield warning(text, tuple(jumping))
 
 
 def broken_features(source: Source, config: TokensConfig) -> Iterator[Finding]:
@@ -365,7 +350,7 @@ def broken_features(source: Source, config: TokensConfig) -> Iterator[Finding]:
         broken += [fault] if fault else []
     if broken:
         text = f"{len(broken)} takes whose features cannot be stored as {config.dtype}"
-        yield Finding("error", text, tuple(broken))
+        yield Finding(text, tuple(broken))
 
 
 def _first_fault(row: VideoRow, config: TokensConfig) -> str | None:
@@ -379,27 +364,3 @@ def _first_fault(row: VideoRow, config: TokensConfig) -> str | None:
     token, channel = np.argwhere(~finite)[0]
     at = f"{features[token, channel]:g} at {picked.times[token]:g} s, channel {channel}"
     return f"{row.take_id} ({at})"
-
-
-def split_row(source: Source, name: str, takes: set[str], fps: float) -> list[str]:
-    """Return one row of the table: `COLUMNS` of these takes."""
-    videos = [row for row in source.videos if row.take_id in takes]
-    segments = [segment for segment in source.segments if segment.take_id in takes]
-    seconds = [segment.end_s - segment.start_s for segment in segments]
-    idle = sum(
-        length
-        for segment, length in zip(segments, seconds, strict=True)
-        if segment.label == source.classes.background
-    )
-    labelled = {segment.take_id for segment in segments}
-    return [
-        name,
-        str(len(videos)),
-        f"{sum(row.duration_s for row in videos) / 3600:.2f}",
-        f"{max((row.duration_s for row in videos), default=0) / 60:.1f}",
-        str(sum(token_count(row.duration_s, fps) for row in videos)),
-        str(len(segments)),
-        str(len({segment.label for segment in segments if segment.label >= 0})),
-        f"{100 * idle / sum(seconds):.1f}" if sum(seconds) else "-",
-        str(len(takes - labelled)),
-    ]

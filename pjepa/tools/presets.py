@@ -19,6 +19,7 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import RoundTripRepresenter
 
 from pjepa.core.section import Section, first_fault, read_params
+from pjepa.storage.writing import atomic_file
 from pjepa.tools.params import Params
 from pjepa.tools.paths import PARAMS
 from pjepa.ui.console import InputError
@@ -76,16 +77,18 @@ def params_text(values: Params) -> str:
     return "".join(lines)
 
 
-def text_difference(before: str, after: str) -> str:
-    """Return a unified diff of two versions of params.yaml; empty where they are equal."""
-    lines = unified_diff(
-        before.splitlines(keepends=True),
-        after.splitlines(keepends=True),
-        f"{PARAMS} (before)",
-        f"{PARAMS} (after)",
-        n=1,
-    )
-    return "".join(lines)
+def replaced_params(after: str, dry_run: bool) -> str:
+    """Write params.yaml, unless it is a dry run; return a diff of what changes."""
+    before = ""
+    if PARAMS.exists():  # only to be shown: what is damaged is replaced
+        before = PARAMS.read_text(encoding="utf-8", errors="replace")
+    if before == after:
+        return f"{PARAMS}: nothing to change\n"
+    if not dry_run:
+        with atomic_file(PARAMS) as partial:
+            partial.write_text(after)
+    lines = (before.splitlines(keepends=True), after.splitlines(keepends=True))
+    return "".join(unified_diff(*lines, f"{PARAMS} (before)", f"{PARAMS} (after)", n=1))
 
 
 def _shown(section: Section) -> dict[str, Any]:

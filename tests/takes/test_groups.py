@@ -49,7 +49,7 @@ def test_the_same_surgeon_is_a_group(root: Path) -> None:
     files = [entry["path"] for entry in scan(config(), root)["files"]]
     assert "surgeons.csv" in files  # so that DVC notices another grouping
     params = Params.model_validate({"data": config(), "pjepa": {"segments": "fixed"}})
-    leaks = [f for f in check_source(found, params).findings if "groups in" in f.text]
+    leaks = [f for f in check_source(found, params)[1] if "groups in" in f.text]
     assert [f.line() for f in leaks] == ["warning: 1 groups in test and in train: ann (3 takes)"]
 
 

@@ -22,4 +22,4 @@ def small_source(**changes: Any) -> Source:
 
 
 def findings(source: Source, **params: Any) -> list[Finding]:
-    return check_source(source, Params.model_validate(params)).findings
+    return check_source(source, Params.model_validate(params))[1]

@@ -19,7 +19,7 @@ from pjepa.core.tables import Classes, VideoRow
 from pjepa.patches.config import PatchesConfig
 from pjepa.takes.annotations.text_files import Note
 from pjepa.takes.source import Annotation, take_row
-from pjepa.tools.check import Finding, check_source, damaged_videos
+from pjepa.tools.check import check_source, damaged_videos
 from pjepa.tools.cli import app
 from pjepa.tools.params import Params, check_params
 from tests.pipeline.in_process import project, run_stages
@@ -37,7 +37,7 @@ def run(*arguments: str) -> Result:
 
 
 def test_the_table_counts() -> None:
-    rows = check_source(small_source(), Params()).rows
+    rows, _ = check_source(small_source(), Params())
     assert rows[0] == ["train", "2", "0.01", "0.2", "80", "4", "2", "50.0", "0"]
     assert [row[0] for row in rows] == ["train", "val", "test", "all"]
     assert rows[-1][:5] == ["all", "4", "0.01", "0.2", "160"]
@@ -58,9 +58,7 @@ def test_leakage_is_found_by_recording_group_and_participant() -> None:
         divided = small_source(takes=changed_takes(**{what: "same"}))
         for data, expected in ((own, level), (custom, level), (official, "warning")):
             (finding,) = findings(divided, data=data)
-            assert finding == Finding(
-                expected, f"1 {what}s in train and in val", ("same (2 takes)",)
-            )
+            assert finding.line() == f"{expected}: 1 {what}s in train and in val: same (2 takes)"
     takes = changed_takes(group="same")
     takes[0]["split"] = "pretrain"  # what pretraining saw is no test either
     assert "in train and in val" in findings(small_source(takes=takes))[0].text

@@ -20,7 +20,6 @@ from pjepa.tools.presets import (
     preset_names,
     preset_text,
     preset_values,
-    text_difference,
 )
 from pjepa.ui.console import InputError
 
@@ -126,11 +125,6 @@ def test_a_preset_replaces_params_that_are_no_text(project: Path) -> None:
     done = CliRunner().invoke(app, ["preset", "demo"])
     assert done.exit_code == 0, done.output
     assert check_params().data.source == "demo"
-
-
-def test_difference_shows_what_changes() -> None:
-    assert text_difference("a: 1\n", "a: 1\n") == ""
-    assert "-a: 1\n+a: 2\n" in text_difference("a: 1\n", "a: 2\n")
 
 
 def test_errors_name_the_preset(project: Path) -> None:

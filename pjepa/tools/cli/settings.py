@@ -7,11 +7,9 @@ from typing import Annotated
 
 import typer
 
-from pjepa.storage.writing import atomic_file
-from pjepa.tools import paths
 from pjepa.tools.cli.app import DATA, RUN, app, one_line_errors
 from pjepa.tools.cli.targets import check_target
-from pjepa.tools.presets import preset_text, text_difference
+from pjepa.tools.presets import preset_text, replaced_params
 from pjepa.ui.console import InputError
 
 
@@ -28,17 +26,7 @@ def preset(
 ) -> None:
     """Write params.yaml from a preset (the defaults and what it changes); show the diff."""
     with one_line_errors():
-        after = preset_text(name, keep or [])
-        before = ""
-        if paths.PARAMS.exists():  # only to be shown: what is damaged is replaced
-            before = paths.PARAMS.read_text(encoding="utf-8", errors="replace")
-        if before == after:
-            typer.echo(f"{paths.PARAMS}: nothing to change")
-            return
-        typer.echo(text_difference(before, after), nl=False)
-        if not dry_run:
-            with atomic_file(paths.PARAMS) as partial:
-                partial.write_text(after)
+        typer.echo(replaced_params(preset_text(name, keep or []), dry_run), nl=False)
 
 
 # `pjepa fetch` and `pjepa convert`: weights, encoders and archives on this machine.
