@@ -20,11 +20,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import av
 import numpy as np
-from torch import Tensor
 
 from pjepa.core.tables import MAX_GAP_S
 from pjepa.core.time import TIME_TOLERANCE, cut_steps, token_count
@@ -32,6 +31,9 @@ from pjepa.ui.console import InputError
 from pjepa.video.index import DECODE_ORDER
 from pjepa.video.reader import Frames, Reader, Upright, open_video
 from pjepa.video.timeline import Clock, Jump
+
+if TYPE_CHECKING:
+    from torch import Tensor  # the command line loads without torch
 
 # Bytes of a pipe, read as they arrive, so that a camera never waits for models to load.
 
@@ -95,7 +97,7 @@ class Pipe:
 
 STREAMABLE = "pipe a container that is read from start to end, such as MPEG-TS"
 WAITING = 2  # hops that may wait between the two threads
-Prepare = Callable[[Frames], Tensor]  # uint8 [T, H, W, 3] -> [3, T, crop, crop]
+Prepare = Callable[[Frames], "Tensor"]  # uint8 [T, H, W, 3] -> [3, T, crop, crop]
 
 
 @dataclass(frozen=True)
