@@ -49,8 +49,8 @@ class MachineSection(Section):
 
     def resume_key(self) -> dict[str, Any]:
         """Return what a resumed run must share: all settings, the threads, the kind of device."""
-        placed = {"threads": self.threads, "device": device_kind(self.device)}
-        return {**self.model_dump(mode="json"), **placed}
+        here = {"threads": self.threads, "device": device_kind(self.device)}
+        return {**self.model_dump(mode="json"), **here}
 
     def has_spare_core(self, processes: int = 1) -> bool:
         """Return whether on this CPU a second thread of every process has cores of its own."""
@@ -59,11 +59,33 @@ class MachineSection(Section):
         return cores() >= 2 * self.threads * processes
 
     @classmethod
+    def machine_fields(cls) -> list[str]:
+        """Return the fields that the section takes from `machine` and `threads`."""
+        return [name for name, field in cls.model_fields.items() if field.exclude]
+
+    @classmethod
+    def refuse_machine_values(cls, name: str, value: dict[str, Any]) -> None:
+        """Raise an error if the section holds a value of the machine; it says where it belongs."""
+        for field in cls.machine_fields():
+            if field in value:
+                there = field if field == "threads" else f"machine.{field}"
+                raise InputError(f"{PARAMS}: {name}.{field}: it is {there} now; move it there")
+
+    @classmethod
     def from_other_sections(
         cls, name: str, value: dict[str, Any], params: dict[str, Any]
     ) -> dict[str, Any]:
-        refuse_machine_values(cls, name, value)
-        return values_here(cls, params)
+        """Return device, workers and threads as `machine` and `threads` of params say."""
+        cls.refuse_machine_values(name, value)
+        try:
+            machine = MachineConfig.model_validate(machine_values(params))
+        except ValidationError as error:
+            fault = first_fault(error, MachineConfig, "machine")
+            raise InputError(f"{PARAMS}: {fault}") from None
+        values = {**machine.model_dump(), "device": resolved_device(machine.device)}
+        if "threads" in params:
+            values["threads"] = params["threads"]
+        return {field: values[field] for field in cls.machine_fields() if field in values}
 
 
 def machine_values(params: dict[str, Any]) -> dict[str, Any]:
@@ -101,28 +123,3 @@ def resolved_device(name: str) -> str:
 def device_kind(device: str) -> str:
     """Return the kind of a device, which numbers depend on: `cuda` for `cuda:1`."""
     return device.partition(":")[0]
-
-
-def values_here(kind: type[Section], params: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of `machine` and `threads` that a section of this kind needs."""
-    try:
-        machine = MachineConfig.model_validate(machine_values(params))
-    except ValidationError as error:
-        raise InputError(f"{PARAMS}: {first_fault(error, MachineConfig, 'machine')}") from None
-    told = {**machine.model_dump(), "device": resolved_device(machine.device)}
-    if "threads" in params:
-        told["threads"] = params["threads"]
-    return {name: told[name] for name in machine_fields(kind) if name in told}
-
-
-def machine_fields(kind: type[Section]) -> list[str]:
-    """Return the fields that a section takes from `machine` and `threads`."""
-    return [name for name, field in kind.model_fields.items() if field.exclude]
-
-
-def refuse_machine_values(kind: type[Section], name: str, value: dict[str, Any]) -> None:
-    """Raise an error if a section holds a value of the machine; it says where the value belongs."""
-    for field in machine_fields(kind):
-        if field in value:
-            there = field if field == "threads" else f"machine.{field}"
-            raise InputError(f"{PARAMS}: {name}.{field}: it is {there} now; move it there")

@@ -35,11 +35,6 @@ class Window:
     first: int
     place: int
 
-    @classmethod
-    def block(cls, start: int, stop: int) -> "Window":
-        """Return a window that shows its own steps and nothing before."""
-        return cls(start, stop, start, 0)
-
     @property
     def tokens(self) -> int:
         return self.stop - self.start
@@ -93,7 +88,7 @@ class Sampling:
     def _window(self, begin: int, start: int, stop: int) -> Window:
         """Return the window of tokens start .. stop - 1 in the run that begins at `begin`."""
         if self.mode == "block":
-            return Window.block(start, stop)
+            return Window(start, stop, start, 0)
         return Window(start, stop, max(begin, stop - self.steps), self.steps - (stop - start))
 
     def frame_times(self, window: Window) -> NDArray[np.float64]:

@@ -135,21 +135,22 @@ def locked(file: Path) -> Iterator[bool]:
         lock.release()
 
 
-def check_file(path: Path) -> None:
-    """Raise if the file cannot be written; create its folder."""
+def check_new_file(path: Path) -> None:
+    """Raise if the path cannot become a file."""
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a file in it")
-    _check_writable(path)
+    check_writable(path)
 
 
 def check_new_folder(path: Path) -> None:
     """Raise if the folder is not empty: it may hold videos, or predictions corrected by hand."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise InputError(f"{path}: exists and is not empty; name a new folder")
-    _check_writable(path)
+    check_writable(path)
 
 
-def _check_writable(path: Path) -> None:
+def check_writable(path: Path) -> None:
+    """Raise if the path cannot be written; create its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise InputError(f"{path}: cannot be written; choose another place")

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, ValidationError, create_model, model_validator
 
-from pjepa.core.machine import MachineConfig, refuse_machine_values
+from pjepa.core.machine import MachineConfig, MachineSection
 from pjepa.core.section import Section, first_fault, read_params
 from pjepa.core.tables import PARAMS
 from pjepa.features.config import ControlsConfig, FeaturesConfig
@@ -91,8 +91,9 @@ def check_params() -> Params:
     """Return all of params.yaml, validated, so that a typo in the last stage stops the first."""
     values = read_params()
     for name, field in Params.model_fields.items():
-        if isinstance(values.get(name), dict) and isinstance(field.annotation, type):
-            refuse_machine_values(field.annotation, name, values[name])
+        kind, value = field.annotation, values.get(name)
+        if isinstance(kind, type) and issubclass(kind, MachineSection) and isinstance(value, dict):
+            kind.refuse_machine_values(name, value)
     return validated(values)
 
 

@@ -13,7 +13,7 @@ import typer
 from pjepa.core.machine import resolved_device
 from pjepa.core.tables import MAX_GAP_S
 from pjepa.live.source import PIPE, STDOUT, Pipe
-from pjepa.storage.writing import check_file, check_new_folder
+from pjepa.storage.writing import check_new_file, check_new_folder
 from pjepa.tools import paths
 from pjepa.tools.cli.app import (
     DEVICE,
@@ -112,7 +112,7 @@ def stream(
         targets = [jsonl, summary, None if state is None else state / "state.json"]
         for file in targets:
             if file is not None and str(file) != STDOUT:
-                check_file(file)
+                check_new_file(file)
         given = (Path(source), *([] if jsonl is None else [jsonl]))
         if jsonl is not None and str(jsonl) != STDOUT:
             check_target(jsonl, "steps", Path(source))
