@@ -11,8 +11,7 @@ alone; ten hours at 4 tokens a second under a horizon.
 Whole stack (with --project, a finished run of the demo): decoding, V-JEPA, pooler, encoder, probe
 on its test videos with two threads; the reference of a time is the time the video lasts. Latency is
 from a hop's last frame to its labels. Accuracy: segments found by change or fixed ones instead of
-annotated ones, on the test takes' tokens. At the end, an estimate by arithmetic for larger
-backbones.
+annotated ones, on the test takes' tokens.
 """
 
 from __future__ import annotations
@@ -38,18 +37,12 @@ from pjepa.live.source import LiveSource
 from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.segments import take_segments
-from pjepa.patches.config import PatchesConfig
-from pjepa.patches.cost import PEAK_TFLOPS, UTILISATION, sizes_alone, window_flops
 from pjepa.streams.stream import read_labels, read_stream
 
 WIDTH, DEPTH, SEGMENT, ROUNDS = 256, 4, 45, 7
 PER_TOKEN = 2 * DEPTH * WIDTH * 4  # bytes of keys and values
 HOURS, RATE, HORIZON = 10, 4, 2000
 CASES = {2000: 1, 8000: 8}  # tokens, and every which prefix is measured
-GPUS = {"RTX 3090": 71.0, "RTX 4090": PEAK_TFLOPS["RTX 4090"], "H100": PEAK_TFLOPS["H100"]}
-BACKBONES = {"ViT-B": "vjepa2_1_vit_base_384", "ViT-L": "vjepa2_1_vit_large_384",
-             "ViT-g": "vjepa2_1_vit_giant_384"}  # fmt: skip
-PAPER_FPS = 20.0  # ViT-g, all parts but decoding, RTX 3090 (paper Sec. 4)
 
 
 def encoder() -> ProcedureEncoder:
@@ -132,12 +125,12 @@ def long_row(table: Table) -> None:
 
 def stack_rows(table: Table, project: Path, probe: str, videos: int) -> None:
     """Measure the whole stack on videos of a finished run."""
-    wanted = LiveOptions(
+    options = LiveOptions(
         project / "models", project / "results/probe" / probe,
         training=project / "data/tokens/stream.parquet",
         takes=project / "data/takes/takes.parquet",
     )  # fmt: skip
-    models = load_models(wanted)
+    models = load_models(options)
     files = sorted((project / "data/demo/videos").glob("*.mp4"))[-videos:]
     run(models, files[0])  # warms up
     found = [run(models, file) for file in files]
@@ -154,37 +147,33 @@ def stack_rows(table: Table, project: Path, probe: str, videos: int) -> None:
         compute = median(one["latency_s"]["compute"][percent] for one in found)
         waits = median(one["latency_s"]["algorithmic"][percent] for one in found)
         table.add(f"  {percent} compute / algorithmic latency", row(compute, waits, "s"))
-    segment_rows(table, project, wanted)
+    segment_rows(table, project, options)
 
 
-def segment_rows(table: Table, project: Path, wanted: LiveOptions) -> None:
+def segment_rows(table: Table, project: Path, options: LiveOptions) -> None:
     """Measure accuracy on test takes with found or fixed segments and with annotated ones."""
-    takes = pd.read_parquet(wanted.takes)
+    takes = pd.read_parquet(options.takes)
     test = takes["take_id"][takes["split"] == "test"].tolist()
     labels = read_labels(project / "data/tokens/labels.parquet")
-    stream = read_stream(wanted.training)
-    found: dict[str, float] = {}
+    stream = read_stream(options.training)
+    accuracy: dict[str, float] = {}
     ways: dict[str, SegmentChoice] = {"annotated": "auto", "found": "found", "fixed": "fixed"}
     for kind, choice in ways.items():
-        models = load_models(replace(wanted, segments=choice))
+        models = load_models(replace(options, segments=choice))
         right = []
         for name in test:
             take = stream.read(name)
-            segments = attention_segments(take.segment)
+            features, segments = take.features, attention_segments(take.segment)
             if kind != "annotated":
-                segments = take_segments(take.features, None, models.rule)
-            features = take.features
+                segments = take_segments(features, None, models.rule)
             if models.encoder is not None:
-                lengths = runs(segments)[1].tolist()
-                features = models.encoder.encode(features, lengths).numpy()
-            known = labels[name] >= 0
+                features = models.encoder.encode(features, runs(segments)[1].tolist()).numpy()
             best = models.probe.predict(features, segments).argmax(1)
-            right.append((best == labels[name])[known])
-        found[kind] = 100 * float(np.concatenate(right).mean())
+            right.append((best == labels[name])[labels[name] >= 0])
+        accuracy[kind] = 100 * float(np.concatenate(right).mean())
     for kind in ("found", "fixed"):
-        table.add(
-            f"  accuracy, {kind} / annotated segments", row(found[kind], found["annotated"], "%")
-        )
+        beside = row(accuracy[kind], accuracy["annotated"], "%")
+        table.add(f"  accuracy, {kind} / annotated segments", beside)
 
 
 def run(models: Models, file: Path) -> dict[str, Any]:
@@ -200,38 +189,20 @@ def decoded(models: Models, file: Path) -> float:
     return time.perf_counter() - started
 
 
-def estimates() -> None:
-    """Print estimated frames a second (peak x utilisation / work of a frame); not measured."""
-    print(f"\nestimate: frames a second in bf16, {UTILISATION:.0%} of the peak, one GPU")
-    print(f"{'backbone, frames a window':34}" + "".join(f"{gpu:>12}" for gpu in GPUS))
-    for name, backbone in BACKBONES.items():
-        for frames in (16, 64):
-            config = PatchesConfig(backbone=backbone, frames_per_window=frames)
-            work = window_flops(config, sizes_alone(config)) / frames
-            rates = [tflops * 1e12 * UTILISATION / work for tflops in GPUS.values()]
-            print(f"{f'{name}, {frames}':34}" + "".join(f"{rate:12.0f}" for rate in rates))
-    print(f"paper: about {PAPER_FPS:g} on an RTX 3090 (ViT-g and all that follows, no decoding)")
-
-
 def main(
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the table.")] = None,
     project: Annotated[Path | None, typer.Option(help="A finished run of the demo.")] = None,
     probe: Annotated[str, typer.Option(help="A cell of it.")] = "linear-pjepa",
     videos: Annotated[int, typer.Option(min=1)] = 8,
-    stack_only: Annotated[bool, typer.Option("--stack-only")] = False,
 ) -> None:
     """Print ours beside every reference."""
     table = Table()
-    if not stack_only:
-        torch.set_num_threads(1)
-        print(f"threads {torch.get_num_threads()}")
-        long_row(table)  # first: nothing else has used memory yet
-        encoder_rows(table)
+    torch.set_num_threads(1)
+    long_row(table)  # first: nothing else has used memory yet
+    encoder_rows(table)
     if project is not None:
         torch.set_num_threads(2)
-        print(f"threads {torch.get_num_threads()}")
         stack_rows(table, project, probe, videos)
-    estimates()
     table.save(json_file)
 
 
