@@ -20,7 +20,7 @@ from pjepa.live.formats import (
     vtt_text,
 )
 from pjepa.live.models import LiveOptions, load_models
-from pjepa.live.predict import model_version, predict_videos, video_tokens, write_scores
+from pjepa.live.predict import model_version, predict_videos, video_tokens
 from pjepa.live.predict import predicted as predict_video
 from pjepa.select.familiar import fit_familiar
 from pjepa.streams.provenance import StreamInfo
@@ -37,34 +37,40 @@ STEPS = [
     PredictedStep(0.0, 1.25, CLASSES.names[1], 0.5),
     PredictedStep(1.25, 3723.504, CLASSES.names[2], 0.9),
 ]
-FOUND = Labelled("a b.mp4", 12.0, STEPS)
+LABELLED = Labelled("a b.mp4", 12.0, STEPS)
+
+
+def predict(root, *arguments, cell="linear-raw"):
+    command = ["predict", *arguments, "--model", root / "models"]
+    command += ["--probe", root / "results/probe" / cell]
+    command += ["--training", root / "data/tokens/stream.parquet"]
+    return CliRunner().invoke(app, [str(word) for word in command])
+
+
+def rows_of(out):
+    with (out / "segments.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="module")
 def predicted(tmp_path_factory):
     root = tmp_path_factory.mktemp("predict")
-    found = make_project(root)
+    make_project(root)
     videos = [make_video(root / f"v/take {n}.mp4", 5.2 + n, seed=n) for n in range(2)]
-    out = root / "out"
-    arguments = ["predict", *videos, "--out", out, "--model", found.model]
-    arguments += ["--probe", root / "results/probe/linear-pjepa", "--training", found.training]
-    arguments += [x for name in ("vtt", "eaf", "labelstudio") for x in ("--format", name)]
-    arguments += ["--min-step", 0]
-    done = CliRunner().invoke(app, [str(x) for x in arguments])
+    formats = [x for name in ("vtt", "eaf", "labelstudio") for x in ("--format", name)]
+    arguments = [*videos, "--out", root / "out", *formats, "--min-step", 0]
+    done = predict(root, *arguments, cell="linear-pjepa")
     assert done.exit_code == 0, done.output
-    return root, out
+    return root, root / "out"
 
 
 def test_files(predicted):
     _, out = predicted
-    names = {
-        f"take {n}{s}" for n in range(2) for s in (".png", ".vtt", ".eaf", ".labelstudio.json")
-    }
+    endings = (".png", ".vtt", ".eaf", ".labelstudio.json")
+    names = {f"take {n}{ending}" for n in range(2) for ending in endings}
     names |= {"segments.csv", "labelstudio.xml"}
     assert {file.name for file in out.iterdir() if file.is_file()} == names
-    assert {file.name for file in (out / "scores").iterdir()} == {
-        f"take {n}.parquet" for n in (0, 1)
-    }
+    assert {f.name for f in (out / "scores").iterdir()} == {f"take {n}.parquet" for n in (0, 1)}
     assert (out / "take 0.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -73,32 +79,25 @@ def test_corrected_by_hand_or_not_the_folder_source_reads_them_back(predicted, t
     root, out = predicted
     shutil.copytree(root / "v", tmp_path / "mine")
     (tmp_path / "mine/labels").mkdir()
-    for file in out.glob(f"*{suffix}"):
+    for file in (*out.glob(f"*{suffix}"), *([out / "labelstudio.xml"] * (suffix == ".json"))):
         shutil.copy(file, tmp_path / "mine/labels")
-    if suffix == ".json":
-        shutil.copy(out / "labelstudio.xml", tmp_path / "mine/labels")
-        for file in (tmp_path / "mine/labels").glob("*.json"):
-            file.write_text(accepted(file.read_text()))
+    for file in (tmp_path / "mine/labels").glob("*.json"):
+        file.write_text(accepted(file.read_text()))
     own = {"path": "mine", "labels": "labels"}
     read = open_source(DataConfig.model_validate({"source": "folder", "folder": own}), tmp_path)
-    found = [
-        (s.take_id, s.start_s, s.end_s, read.classes.names[s.label])
-        for s in sorted(read.segments, key=lambda s: (s.take_id, s.start_s))
-    ]
-    with (out / "segments.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [(take, label) for take, _, _, label in found] == [
+    segments = sorted(read.segments, key=lambda s: (s.take_id, s.start_s))
+    rows = rows_of(out)
+    assert [(s.take_id, read.classes.names[s.label]) for s in segments] == [
         (row["video"].removesuffix(".mp4"), row["label"]) for row in rows
     ]
-    half_frame = 0.5 / FPS if suffix == ".json" else 5e-4
-    for (_, start, end, _), row in zip(found, rows, strict=True):
-        assert abs(start - float(row["start"])) <= half_frame + 1e-9
-        assert abs(end - float(row["end"])) <= half_frame + 1e-9
+    tolerance = 0.5 / FPS + 1e-9 if suffix == ".json" else 5e-4 + 1e-9
+    for segment, row in zip(segments, rows, strict=True):
+        assert abs(segment.start_s - float(row["start"])) <= tolerance
+        assert abs(segment.end_s - float(row["end"])) <= tolerance
     assert len({row["label"] for row in rows}) > 1
     if suffix == ".json":
-        assert (
-            f"timelines count at {FPS} frames per second (labelstudio.xml)" in read.notes[0].line()
-        )
+        rate = f"timelines count at {FPS} frames per second (labelstudio.xml)"
+        assert rate in read.notes[0].line()
 
 
 def accepted(text):
@@ -122,11 +121,10 @@ def test_scores_are_probabilities_of_every_token(predicted):
 
 def test_the_same_bytes_again(predicted, tmp_path):
     root, out = predicted
-    arguments = ["predict", *sorted((root / "v").iterdir()), "--out", tmp_path / "again"]
-    arguments += ["--model", root / "models", "--probe", root / "results/probe/linear-pjepa"]
-    arguments += ["--training", root / "data/tokens/stream.parquet", "--format", "eaf"]
-    arguments += ["--min-step", 0]
-    assert CliRunner().invoke(app, [str(x) for x in arguments]).exit_code == 0
+    videos = sorted((root / "v").iterdir())
+    more = ["--format", "eaf", "--min-step", 0]
+    again = predict(root, *videos, "--out", tmp_path / "again", *more, cell="linear-pjepa")
+    assert again.exit_code == 0
     for file in [*(tmp_path / "again").glob("*.*"), *(tmp_path / "again/scores").iterdir()]:
         same = out / file.relative_to(tmp_path / "again")
         assert file.is_dir() or file.read_bytes() == same.read_bytes(), file.name
@@ -136,18 +134,17 @@ def test_probes_that_see_the_whole_take_predict_too(predicted):
     root, _ = predicted
     cell = root / "results/probe/ltcontext-pjepa"
     models = load_models(LiveOptions(root / "models", cell, as_trained=True, segments="fixed"))
-    found = predict_video(models, root / "v/take 0.mp4")
-    assert found.scores.shape == (21, len(CLASSES.names))
+    assert predict_video(models, root / "v/take 0.mp4").scores.shape == (21, len(CLASSES.names))
 
 
 def test_vtt_escapes_and_counts_time():
-    text = vtt_text(FOUND)
+    text = vtt_text(LABELLED)
     assert text.startswith("WEBVTT\n\n1\n00:00:00.000 --> 00:00:01.250\ncut &lt;b&gt;&amp;\n")
     assert "00:00:01.250 --> 01:02:03.504" in text
 
 
 def test_eaf_holds_labels_as_they_are():
-    root = ET.fromstring(eaf_text(FOUND))
+    root = ET.fromstring(eaf_text(LABELLED))
     values = [node.text for node in root.iter("ANNOTATION_VALUE")]
     assert values == [step.label for step in STEPS]
     slots = {s.get("TIME_SLOT_ID"): int(s.get("TIME_VALUE")) for s in root.iter("TIME_SLOT")}
@@ -156,12 +153,11 @@ def test_eaf_holds_labels_as_they_are():
 
 
 def test_label_studio_gets_predictions_that_count_frames_from_one():
-    (task,) = json.loads(labelstudio_text(FOUND))
+    (task,) = json.loads(labelstudio_text(LABELLED))
     assert "annotations" not in task  # nobody has annotated anything
     (prediction,) = task["predictions"]
     ranges = [r["value"]["ranges"][0] for r in prediction["result"]]
-    assert ranges[0] == {"start": 1, "end": 15}
-    assert ranges[1]["start"] == 16
+    assert (ranges[0], ranges[1]["start"]) == ({"start": 1, "end": 15}, 16)
     assert [r["score"] for r in prediction["result"]] == [0.5, 0.9]
     assert 0.5 < prediction["score"] <= 0.9  # of all steps, by their length
     assert prediction["model_version"] == "pjepa"
@@ -173,43 +169,35 @@ def test_label_studio_gets_predictions_that_count_frames_from_one():
     assert names == {config.find("TimelineLabels").get("name")}
 
 
-def test_the_model_version_tells_probes_and_weights_apart(predicted):
-    root, out = predicted
-    (task,) = json.loads((out / "take 0.labelstudio.json").read_text())
-    told = task["predictions"][0]["model_version"]
-    assert told.startswith("linear-pjepa ")
-    other = load_models(LiveOptions(root / "models", root / "results/probe/linear-raw"))
-    assert model_version(other) != told
-
-
 def test_control_characters_leave_files_readable():
     label = "cut\x00\x1b[31m\u0085 \ud800it\n"
-    found = Labelled("a.mp4", 10.0, [PredictedStep(0.0, 1.0, label, 0.5)])
-    assert ET.fromstring(eaf_text(found)).find(".//ANNOTATION_VALUE").text == "cut [31m   it"
-    assert "cut [31m it" in vtt_text(found)
-    assert json.loads(labelstudio_text(found).encode())
+    video = Labelled("a.mp4", 10.0, [PredictedStep(0.0, 1.0, label, 0.5)])
+    assert ET.fromstring(eaf_text(video)).find(".//ANNOTATION_VALUE").text == "cut [31m   it"
+    assert "cut [31m it" in vtt_text(video)
+    assert json.loads(labelstudio_text(video).encode())
     ET.fromstring(labelstudio_config([label]))
 
 
+def test_the_model_version_tells_probes_and_weights_apart(predicted):
+    root, out = predicted
+    (task,) = json.loads((out / "take 0.labelstudio.json").read_text())
+    version = task["predictions"][0]["model_version"]
+    assert version.startswith("linear-pjepa ")
+    other = load_models(LiveOptions(root / "models", root / "results/probe/linear-raw"))
+    assert model_version(other) != version
+
+
 @pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (lambda path: None, "no such video"),
-        (lambda path: path.write_bytes(b""), "empty"),
-        (lambda path: path.write_text("text"), "cannot be decoded"),
-    ],
+    ("content", "reason"),
+    [(None, "no such video"), (b"", "empty"), (b"text", "cannot be decoded")],
 )
-def test_bad_videos_are_one_line(predicted, tmp_path, make, reason):
-    root, _ = predicted
-    video = tmp_path / "bad.mp4"
-    make(video)
-    arguments = ["predict", video, "--out", tmp_path / "out", "--model", root / "models"]
-    arguments += ["--probe", root / "results/probe/linear-raw"]
-    done = CliRunner().invoke(app, [str(x) for x in arguments])
-    assert done.exit_code == 1
-    assert f"{video}: " in done.output
-    assert reason in done.output
-    assert not list((tmp_path / "out").glob("*.csv"))
+def test_bad_videos_are_one_line(predicted, tmp_path, content, reason):
+    video, out = tmp_path / "bad.mp4", tmp_path / "out"
+    if content is not None:
+        video.write_bytes(content)
+    done = predict(predicted[0], video, "--out", out)
+    assert (done.exit_code, f"{video}: " in done.output, reason in done.output) == (1, True, True)
+    assert not list(out.glob("*.csv"))
 
 
 def test_nothing_that_is_there_is_replaced(predicted, tmp_path):
@@ -220,161 +208,113 @@ def test_nothing_that_is_there_is_replaced(predicted, tmp_path):
     before = {file: file.read_bytes() for file in (tmp_path / "v").iterdir()}
     models = load_models(LiveOptions(root / "models", root / "results/probe/linear-raw"))
     for target in (tmp_path / "v", video):
-        arguments = ["predict", video, "--out", target, "--model", root / "models"]
-        arguments += ["--probe", root / "results/probe/linear-raw"]
-        done = CliRunner().invoke(app, [str(x) for x in arguments])
+        done = predict(root, video, "--out", target)
         assert (done.exit_code, "exists and is not empty" in done.output) == (1, True)
         with pytest.raises(InputError, match="not empty"):
             predict_videos(models, {"take 0": video}, target)
     with pytest.raises(InputError, match="predictions with another model"):
         predict_videos(models, {"take 0": video}, out)
     assert {file: file.read_bytes() for file in (tmp_path / "v").iterdir()} == before
+    other = shutil.copy(video, tmp_path)
+    done = predict(root, video, other, "--out", tmp_path / "out")
+    assert (done.exit_code, "have one name" in done.output) == (1, True)
 
 
-def test_two_videos_of_one_name_are_refused(predicted, tmp_path):
-    root, _ = predicted
-    first = root / "v/take 0.mp4"
-    other = tmp_path / "take 0.mp4"
-    other.write_bytes(first.read_bytes())
-    arguments = ["predict", first, other, "--out", tmp_path / "out", "--model", root / "models"]
-    arguments += ["--probe", root / "results/probe/linear-raw"]
-    done = CliRunner().invoke(app, [str(x) for x in arguments])
+@pytest.fixture
+def films(predicted, tmp_path):
+    """A folder of three videos."""
+    for name in ("a.mp4", "day 1/b.mp4", "day 1/c.mkv"):
+        (tmp_path / "films" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(predicted[0] / "v/take 0.mp4", tmp_path / "films" / name)
+    return tmp_path / "films"
+
+
+def test_a_folder_goes_on_past_bad_videos_and_where_it_stopped(predicted, films, tmp_path):
+    root, out = predicted[0], tmp_path / "steps"
+    (films / "day 1/bad.mp4").write_text("no video")
+    other_encoding = films / os.fsdecode(b"caf\xe9.mp4")
+    shutil.copy(root / "v/take 1.mp4", other_encoding)
+    done = predict(root, films, tmp_path / "gone.mp4", "--out", out, "--format", "vtt")
     assert done.exit_code == 1
-    assert "have one name" in done.output
-
-
-class Runner:
-    """`pjepa predict` with the models of a project; a folder of three videos to begin with."""
-
-    def __init__(self, root, films):
-        self.root, self.films, self.out = root, films, films.parent / "steps"
-        for name in ("a.mp4", "day 1/b.mp4", "day 1/c.mkv"):
-            (films / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(root / "v/take 0.mp4", films / name)
-
-    def __call__(self, *more):
-        arguments = ["predict", self.films, "--out", self.out, "--model", self.root / "models"]
-        arguments += ["--probe", self.root / "results/probe/linear-raw", *more]
-        return CliRunner().invoke(app, [str(x) for x in arguments])
-
-    def rows(self):
-        with (self.out / "segments.csv").open(newline="") as file:
-            return list(csv.DictReader(file))
-
-    def files(self):
-        return {file: file.stat().st_mtime_ns for file in self.out.rglob("*.p*") if file.is_file()}
-
-
-def test_a_folder_goes_on_past_bad_videos_and_where_it_stopped(predicted, tmp_path):
-    predict = Runner(predicted[0], tmp_path / "films")
-    bad = predict.films / "day 1/bad.mp4"
-    bad.write_text("no video")
-    other_encoding = predict.films / os.fsdecode(b"caf\xe9.mp4")
-    shutil.copy(predicted[0] / "v/take 1.mp4", other_encoding)
-    done = predict(tmp_path / "gone.mp4", "--format", "vtt")
-    assert done.exit_code == 1
-    assert r"caf\xe9.mp4: the name is not UTF-8 text; rename the video" in done.output
-    assert "bad.mp4: cannot be decoded" in done.output
-    assert "gone.mp4: no such video" in done.output
-    assert "predict: 3 videos cannot be read, listed above" in done.output
-    assert {row["video"] for row in predict.rows()} == {"a.mp4", "day 1/b.mp4", "day 1/c.mkv"}
-    assert (predict.out / "day 1/c.vtt").exists()
-    first = predict.files()
-    bad.unlink()
-    other_encoding.unlink()
-    shutil.copy(predicted[0] / "v/take 1.mp4", predict.films / "d.mp4")
-    again = predict("--format", "vtt")
+    for line in (
+        r"caf\xe9.mp4: the name is not UTF-8 text; rename the video",
+        "bad.mp4: cannot be decoded",
+        "gone.mp4: no such video",
+        "predict: 3 videos cannot be read, listed above",
+    ):
+        assert line in done.output
+    assert {row["video"] for row in rows_of(out)} == {"a.mp4", "day 1/b.mp4", "day 1/c.mkv"}
+    assert (out / "day 1/c.vtt").exists()
+    first = {file: file.stat().st_mtime_ns for file in out.rglob("*.p*") if file.is_file()}
+    (films / "day 1/bad.mp4").unlink()
+    other_encoding.rename(films / "d.mp4")
+    again = predict(root, films, "--out", out, "--format", "vtt")
     assert again.exit_code == 0, again.output
     assert "3 of them were done already" in again.output
-    assert {row["video"] for row in predict.rows()} >= {"a.mp4", "d.mp4"}
-    assert {file: predict.files()[file] for file in first} == first  # not written again
-    assert min(float(row["end"]) - float(row["start"]) for row in predict.rows()) >= 1
-    other = predict("--format", "vtt", "--min-step", "2")
+    assert {row["video"] for row in rows_of(out)} >= {"a.mp4", "d.mp4"}
+    assert {file: file.stat().st_mtime_ns for file in first} == first  # not written again
+    assert min(float(row["end"]) - float(row["start"]) for row in rows_of(out)) >= 1
+    other = predict(root, films, "--out", out, "--format", "vtt", "--min-step", 2)
     assert other.exit_code == 1
     assert "predictions with another min_step_s; name a new folder" in other.output
 
 
-def test_a_video_that_was_replaced_is_done_again(predicted, tmp_path):
-    predict = Runner(predicted[0], tmp_path / "films")
-    assert predict().exit_code == 0
-    before = [row for row in predict.rows() if row["video"] == "a.mp4"]
-    shutil.copy(predicted[0] / "v/take 1.mp4", predict.films / "a.mp4")
-    again = predict()
-    assert "2 of them were done already" in again.output
-    assert [row for row in predict.rows() if row["video"] == "a.mp4"] != before
+def test_a_video_that_was_replaced_is_done_again(predicted, films, tmp_path):
+    root, out = predicted[0], tmp_path / "steps"
+    assert predict(root, films, "--out", out).exit_code == 0
+    before = [row for row in rows_of(out) if row["video"] == "a.mp4"]
+    shutil.copy(root / "v/take 1.mp4", films / "a.mp4")
+    assert "2 of them were done already" in predict(root, films, "--out", out).output
+    assert [row for row in rows_of(out) if row["video"] == "a.mp4"] != before
 
 
-def test_a_run_that_is_killed_leaves_whole_videos(predicted, tmp_path, monkeypatch):
-    """The second video dies while its files are written; the first is there, and is kept."""
-    predict = Runner(predicted[0], tmp_path / "films")
-    written = []
-
-    def dies(path, *arguments):
-        written.append(path.name)
-        if len(written) == 2:
-            raise KeyboardInterrupt
-        real(path, *arguments)
-
-    real = write_scores
-    monkeypatch.setattr("pjepa.live.predict.write_scores", dies)
-    assert predict().exit_code == 130
-    assert {row["video"] for row in predict.rows()} == {"a.mp4"}
-    monkeypatch.undo()
-    assert "1 of them were done already" in predict().output
-    assert len({row["video"] for row in predict.rows()}) == 3
+def test_a_run_that_dies_while_it_writes_leaves_whole_videos(predicted, films, tmp_path):
+    """What cannot be written is no bad video: it ends the run, which goes on later."""
+    root, out = predicted[0], tmp_path / "steps"
+    assert predict(root, films / "a.mp4", "--out", out).exit_code == 0
+    (out / "scores/day 1").write_text("in the way")
+    done = predict(root, films, "--out", out)
+    assert (done.exit_code, "cannot be read" in done.output) == (1, False)
+    assert "cannot be written" in done.output
+    assert {row["video"] for row in rows_of(out)} == {"a.mp4"}
+    (out / "scores/day 1").unlink()
+    assert "1 of them were done already" in predict(root, films, "--out", out).output
+    assert len({row["video"] for row in rows_of(out)}) == 3
 
 
-def test_killed_before_the_table_was_written_it_is_made_whole(predicted, tmp_path):
-    predict = Runner(predicted[0], tmp_path / "films")
-    assert predict().exit_code == 0
-    whole = predict.rows()
-    table = predict.out / "segments.csv"
+def test_a_table_that_was_cut_is_made_whole_and_one_corrected_by_hand_is_kept(
+    predicted, films, tmp_path
+):
+    root, out = predicted[0], tmp_path / "steps"
+    assert predict(root, films, "--out", out).exit_code == 0
+    table, whole = out / "segments.csv", rows_of(out)
     table.write_text("".join(table.read_text().splitlines(keepends=True)[:3]))
-    assert "3 of them were done already" in predict().output
-    assert predict.rows() == whole
-
-
-def test_a_disk_that_is_full_is_no_bad_video(predicted, tmp_path, monkeypatch):
-    def full(*arguments):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("pjepa.live.predict.write_scores", full)
-    done = Runner(predicted[0], tmp_path / "films")()
-    assert done.exit_code == 1
-    assert "error: No space left on device" in done.output
-    assert "cannot be read" not in done.output
-
-
-def test_a_table_corrected_by_hand_is_not_lost(predicted, tmp_path):
-    predict = Runner(predicted[0], tmp_path / "films")
-    assert predict().exit_code == 0
-    table = predict.out / "segments.csv"
+    assert "3 of them were done already" in predict(root, films, "--out", out).output
+    assert rows_of(out) == whole
     table.write_text(table.read_text().replace("background", "corrected", 1))
-    refused = predict()
-    assert refused.exit_code == 1
-    assert "was changed by hand" in refused.output
+    refused = predict(root, films, "--out", out)
+    assert (refused.exit_code, "was changed by hand" in refused.output) == (1, True)
     assert "corrected" in table.read_text()
 
 
 @pytest.mark.slow
 def test_a_video_unlike_the_training_ones_is_named(tmp_path):
-    wanted = make_project(tmp_path)
-    models, stream = load_models(wanted), tmp_path / "seen.parquet"
+    options = make_project(tmp_path)
+    models, stream = load_models(options), tmp_path / "seen.parquet"
     with StreamWriter(stream, StreamInfo(source="test", fps=4.0, width=WIDTH), "float32") as writer:
         for seed in range(12):
             film = make_video(tmp_path / f"seen/{seed}.mp4", 12, seed)
             tokens = video_tokens(models, film, frame_index(film).info)
             place = np.zeros(len(tokens), np.int32)
             writer.write(Take(str(seed), tokens, np.arange(len(tokens)) / 4, place, place))
-    known = fit_familiar(read_stream(stream), {str(seed): str(seed) for seed in range(12)})
     make_video(tmp_path / "new/alike.mp4", 12, seed=12)
     write_film(tmp_path / "new/unlike.mp4")
-    arguments = ["predict", tmp_path / "new", "--model", wanted.model, "--probe", wanted.cell]
-    arguments = [str(x) for x in (*arguments, "--training", wanted.training, "--out")]
-    unknown = CliRunner().invoke(app, [*arguments, str(tmp_path / "before")])
+    arguments = [tmp_path / "new", "--out"]
+    unknown = predict(tmp_path, *arguments, tmp_path / "before", cell="linear-pjepa")
     assert "do not store what training videos are like" in unknown.stderr
-    known.save(wanted.model / "pjepa")
-    done = CliRunner().invoke(app, [*arguments, str(tmp_path / "after")])
+    familiar = fit_familiar(read_stream(stream), {str(seed): str(seed) for seed in range(12)})
+    familiar.save(options.model / "pjepa")
+    done = predict(tmp_path, *arguments, tmp_path / "after", cell="linear-pjepa")
     assert done.exit_code == 0
     assert "1 of 2 videos are unlike the 12 training takes" in done.stderr
     assert "  unlike: " in done.stderr
