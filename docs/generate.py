@@ -45,7 +45,7 @@ PAPER = {
     "probe.ltcausal": {"Supplement": LONG_TERM},
     "probe.fact": {
         "Supplement": "epochs lr optimizer milestones clip_grad blocks tokens channel_mask "
-        "merge_weight hidden frame frame_dim frame_layers action_dim action_ffn action_layers "
+        "merge_weight hidden frame_dim frame_layers action_dim action_ffn action_layers "
         "action_heads",
     },
     "probe.attentive": {"Supplement": f"{TRAINING} window chunk width depth heads dropout"},

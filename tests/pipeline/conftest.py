@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -13,26 +12,23 @@ import pytest
 from tests.pipeline.copies import Copy
 
 
-def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
-    """Where the first file of this run whose project is finished leaves the hashes of its outs.
+def hashes_file(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path | None:
+    """Where a test file leaves the hashes of its outs for the others of this run of the tests.
 
-    Test processes of one run share this; a run in a single process has no such place.
+    A run in a single process has no such place.
     """
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
-    return tmp_path_factory.getbasetemp().parent / f"{run}.json" if run else None
+    return tmp_path_factory.getbasetemp().parent / f"{run}-{name}.json" if run else None
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Copy:
     """A copy in which every stage has run once, committed."""
     copy = Copy(tmp_path_factory.mktemp("repro") / "first")
     copy.run("dvc", "repro")
     copy.commit()
-    if place := first_run(tmp_path_factory):
-        partial = place.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps({"folder": str(copy.folder), "hashes": copy.hashes()}))
-        with contextlib.suppress(FileExistsError):
-            os.link(partial, place)
+    if shared := hashes_file(tmp_path_factory, request.module.__name__):
+        shared.write_text(json.dumps(copy.hashes()))
     return copy
 
 
@@ -43,13 +39,16 @@ def copy(finished: Copy) -> Iterator[Copy]:
 
 
 @pytest.fixture
-def hashes_of_another_run(finished: Copy, tmp_path_factory: pytest.TempPathFactory) -> dict:
+def hashes_of_another_run(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
     """The outs of the same project run elsewhere: by another test file, else here."""
-    place = first_run(tmp_path_factory)
-    if place and place.exists():
-        first = json.loads(place.read_text())
-        if first["folder"] != str(finished.folder):
-            return first["hashes"]
+    own = hashes_file(tmp_path_factory, request.module.__name__)
+    others = own.parent.glob(f"{own.name.partition('-')[0]}-*.json") if own else ()
+    for other in sorted(others):
+        if other != own:
+            found: dict[str, str] = json.loads(other.read_text())
+            return found
     second = Copy(tmp_path_factory.mktemp("repro") / "second")
     second.run("dvc", "repro")
     return second.hashes()
