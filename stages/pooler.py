@@ -9,7 +9,7 @@ from pjepa.core.section import read_section
 from pjepa.core.tables import SHIPPED, read_classes, read_segments, read_takes
 from pjepa.patches.store import PatchInfo
 from pjepa.pooler.config import PoolerConfig
-from pjepa.pooler.stored import CONFIG, common_config, pooled_width
+from pjepa.pooler.stored import CONFIG, common_config
 from pjepa.storage.reading import file_sha256, fingerprint, read_object
 from pjepa.storage.work import work_folder
 from pjepa.storage.writing import atomic_folder, write_json
@@ -34,7 +34,7 @@ def run() -> None:
 
 def write_mean(config: PoolerConfig, info: PatchInfo) -> None:
     """Write the description of mean pooling, which has nothing to train."""
-    width = pooled_width(info.cells, info.width, config.cells)
+    width = info.width * (info.cells if config.cells == "concat" else 1)
     description = common_config("mean", info, width, 1, 1, "take") | {"cells": config.cells}
     write_nothing(description, f"kind mean, {width} wide: nothing to train")
 

@@ -6,7 +6,6 @@ Labels go to a file of their own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from pjepa.streams.stream import StreamWriter, Take, write_labels
 from pjepa.tokens.config import TokensConfig
 from pjepa.tokens.materialise import (
     materialised_takes,
-    picked_takes,
+    picked_rows,
     segment_labels,
     shipped_info,
     shipped_takes,
@@ -41,40 +40,34 @@ from pjepa.tools.stage import stage_main
 from pjepa.ui.console import say, track
 
 
-@dataclass(frozen=True)
-class Stream:
-    """The stream to write: its facts and its takes, made one by one."""
-
-    info: StreamInfo
-    takes: Iterable[Take]
-
-
 def run() -> None:
     config = read_section(TokensConfig, "tokens")
     rows = encoded_rows(read_videos(paths.VIDEOS_TABLE), noted(paths.PATCHES, SKIPPED))
     boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
-    known = segment_labels(read_segments(paths.SEGMENTS_TABLE), boundaries)
+    labels = segment_labels(read_segments(paths.SEGMENTS_TABLE), boundaries)
     features = read_feature_info(paths.VIDEOS_TABLE)
     if features is None:
-        stream = pooled_stream(rows, boundaries, config)
+        info, takes = pooled_stream(rows, boundaries, config)
     else:
-        stream = shipped_stream(rows, boundaries, features, config)
-    with StreamWriter(paths.STREAM, stream.info, config.dtype) as writer:
-        tracked = track(stream.takes, "tokens", total=len(rows), unit="take")
-        write_labels(paths.LABELS, written_labels(writer, tracked, known))
+        info, takes = shipped_stream(rows, boundaries, features, config)
+    with StreamWriter(paths.STREAM, info, config.dtype) as writer:
+        tracked = track(takes, "tokens", total=len(rows), unit="take")
+        write_labels(paths.LABELS, written_labels(writer, tracked, labels))
 
 
 def written_labels(
-    writer: StreamWriter, takes: Iterable[Take], known: Mapping[str, np.ndarray]
+    writer: StreamWriter, takes: Iterable[Take], labels: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Write every take and yield its (take, times, labels); one take is in memory at a time."""
     for take in takes:
         writer.write(take)
-        label = token_labels(take.segment, known.get(take.take_id, np.zeros(0, np.int32)))
-        yield take.take_id, take.times, label
+        of_segments = labels.get(take.take_id, np.zeros(0, np.int32))
+        yield take.take_id, take.times, token_labels(take.segment, of_segments)
 
 
-def pooled_stream(rows: list[VideoRow], boundaries: BoundaryTimes, config: TokensConfig) -> Stream:
+def pooled_stream(
+    rows: list[VideoRow], boundaries: BoundaryTimes, config: TokensConfig
+) -> tuple[StreamInfo, Iterator[Take]]:
     """Return the stream of takes that `patches` encoded, pooled by the model of `pooler`."""
     pooler = load_pooler(paths.POOLER, config.device, config.threads)
     info = stream_info(pooler.facts, config)
@@ -86,18 +79,19 @@ def pooled_stream(rows: list[VideoRow], boundaries: BoundaryTimes, config: Token
     takes = materialised_takes(
         rows, placements, boundaries, paths.PATCHES, config.fps, pooler, info.cuts
     )
-    return Stream(info, takes)
+    return info, takes
 
 
 def shipped_stream(
     rows: list[VideoRow], boundaries: BoundaryTimes, features: FeatureInfo, config: TokensConfig
-) -> Stream:
+) -> tuple[StreamInfo, Iterator[Take]]:
     """Return the stream of takes whose frame features came with the data set."""
     info = shipped_info(features, rows, config)
-    picked = picked_takes(rows, config.fps)
-    times = {take_id: part.times for take_id, part in picked.items()}
+    progress = track(rows, "tokens: times", unit="take")
+    picked = {row.take_id: picked_rows(row, config.fps) for row in progress}
+    times = {take_id: chosen.times for take_id, chosen in picked.items()}
     placements = placed_takes(times, boundaries, config)
-    return Stream(info, shipped_takes(rows, picked, placements, info.width))
+    return info, shipped_takes(rows, picked, placements, info.width)
 
 
 def encoded_rows(rows: list[VideoRow], skipped: dict[str, str]) -> list[VideoRow]:

@@ -147,11 +147,6 @@ def pool(
     return mean
 
 
-def pooled_width(cell_count: int, width: int, cells: Cells) -> int:
-    """Return the width of the tokens that `pool` returns."""
-    return cell_count * width if cells == "concat" else width
-
-
 @dataclass(frozen=True)
 class MeanPooler:
     """Mean pooling behind the interface that `StoredPooler` describes."""

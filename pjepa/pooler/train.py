@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pjepa.nn.fit import AdamW, Epochs, Log, Tick, cosine_rate, no_log, train_to_best
+from pjepa.nn.fit import AdamW, Epochs, Log, cosine_rate, no_log, train_to_best
 from pjepa.nn.prefetch import Prefetch
 from pjepa.patches.store import PatchInfo, read_patches
 from pjepa.pooler.action import ActionPooler, ActionShape, AttentiveClassifier, real_places
@@ -35,7 +35,6 @@ from pjepa.pooler.stored import (
     write_weights,
 )
 from pjepa.pooler.takes import (
-    Clip,
     ClipBatch,
     LabelledPatches,
     PoolerTakes,
@@ -51,7 +50,8 @@ from pjepa.ui.console import InputError, Meter, say
 from pjepa.ui.device import checked_device, tf32
 from pjepa.ui.transfer import sent
 
-# Training one action pooler: epoch, step, judgement, saved state; resumes to the same bytes.
+METRICS = "metrics.json"
+STARVED = 0.1  # share of the time spent waiting for data that is worth reporting
 
 
 class PoolerWithClassifier(nn.Module):
@@ -85,6 +85,37 @@ class PoolerWithClassifier(nn.Module):
 
 
 @dataclass(frozen=True)
+class PoolerTask:
+    """A training task: settings, facts about the patches, classes, and the scale of the patches."""
+
+    config: PoolerConfig
+    info: PatchInfo
+    classes: int
+    scale: tuple[np.ndarray, np.ndarray] = (np.zeros(1), np.ones(1))  # mean, std [cells, width]
+
+    @property
+    def shape(self) -> ActionShape:
+        config, info = self.config, self.info
+        return ActionShape(
+            rows=info.rows, columns=info.columns, width_in=info.width,
+            width=config.width or info.width, window=config.window,
+            queries=config.queries or config.window, depth=config.depth, heads=config.heads,
+            mlp_ratio=config.mlp_ratio, dropout=config.dropout, positions=config.positions,
+            attend=config.attend,
+        )  # fmt: skip
+
+    def first_model(self) -> PoolerWithClassifier:
+        """Return the model with the seed's first weights, the same for every fold."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)
+            model = PoolerWithClassifier(self.shape, self.config, self.classes)
+        mean, std = (torch.from_numpy(values) for values in self.scale)
+        model.pooler.mean.copy_(mean)
+        model.pooler.std.copy_(std)
+        return model
+
+
+@dataclass(frozen=True)
 class Judgement:
     """How well windows are classified; `count` are the known tokens or windows."""
 
@@ -103,33 +134,47 @@ class PoolerEpochs(Epochs):
     labels: int = 0
 
 
-@dataclass
 class Fit:
-    """One training run: takes to fit on, takes to judge by, and the number of epochs.
+    """One training: takes to fit on, takes to judge by, and the number of epochs.
 
-    Without judges the last epoch is kept; `epochs` may be fewer than the schedule's.
+    Without judges the last epoch is kept; `epochs` may be fewer than the schedule's. An interrupted
+    one is resumed to the same bytes.
     """
 
-    model: PoolerWithClassifier
-    takes: Sequence[LabelledPatches]
-    judges: Sequence[LabelledPatches]
-    config: PoolerConfig
-    epochs: int
-
-    def __post_init__(self) -> None:
-        config = self.config
-        self.model.to(config.device)
+    def __init__(
+        self,
+        task: PoolerTask,
+        takes: Sequence[LabelledPatches],
+        judges: Sequence[LabelledPatches],
+        epochs: int,
+    ) -> None:
+        self.takes, self.judges, self.epochs = takes, judges, epochs
+        self.config = config = task.config
+        self.model = task.first_model().to(config.device)
         self.optimizer = AdamW(
             self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
         self.forward: nn.Module = self.model
         if config.compile:
             self.forward = torch.compile(self.model, dynamic=True)  # type: ignore[assignment]
-        self.started, self.waited = time.monotonic(), 0.0
+        self.waited = 0.0  # seconds, for data
 
-    def run(self, path: Path | None, tick: Tick, log: Log = no_log) -> PoolerEpochs:
-        """Return the finished state, with the best weights loaded."""
-        return train_to_best(self, PoolerEpochs(), path, tick, log)
+    def run(self, path: Path | None, what: str, log: Log = no_log) -> PoolerEpochs:
+        """Return the finished state, with the best weights loaded; it is kept at `path`.
+
+        `what` names the training on the progress line.
+        """
+        started = time.monotonic()
+        with Meter(what, self.epochs, "epoch") as meter, tf32(torch.device(self.config.device)):
+            state = train_to_best(
+                self, PoolerEpochs(), path,
+                lambda done, note, old: meter.advance(done, note, resumed=old), log,
+            )  # fmt: skip
+        waiting = self.waited / max(time.monotonic() - started, 1e-9)
+        if waiting > STARVED:
+            share = f"{100 * waiting:.0f} %"
+            say(f"{what}: {share} of the time waits for data: try machine.workers")
+        return state
 
     def finished(self, state: PoolerEpochs) -> bool:
         """Return whether all epochs are done, or patience has run out."""
@@ -165,7 +210,7 @@ class Fit:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.zero_grad(set_to_none=True)
-        with _autocast(config):
+        with self._autocast():
             logits, labels = self.forward(batch.to(config.device))
         known = int((self.model.labels(batch) >= 0).sum())  # on the host: waits for no result
         total = cross_entropy(logits.float(), labels, ignore_index=-1, reduction="sum")
@@ -187,7 +232,7 @@ class Fit:
         state.done, state.loss, state.labels = 0, 0.0, 0
         score = None
         if self.judges:
-            found = judged(self.model, fixed_clips(self.judges, self.config), self.config)
+            found = self.judged(self.judges)
             entry |= {"holdout_loss": found.loss, "holdout_acc": found.accuracy}
             score = -found.loss
         entry["lr"] = float(self.optimizer.param_groups[0]["lr"])
@@ -201,58 +246,42 @@ class Fit:
             text += f", held out {last['holdout_acc']:.1f} %, best epoch {state.best_epoch}"
         return text
 
-    def waiting(self) -> float:
-        """Return the share of the time since the start that was spent waiting for data."""
-        return self.waited / max(time.monotonic() - self.started, 1e-9)
+    @torch.no_grad()
+    def judged(self, takes: Sequence[LabelledPatches]) -> Judgement:
+        """Return loss and accuracy over the known tokens or windows of takes, cut as always."""
+        config, device = self.config, self.config.device
+        clips = fixed_clips(takes, config)
+        loss, right, count = 0.0, 0, 0
+        self.model.eval()
+        with Prefetch(clip_batches(clips, config.batch_windows, config.workers)) as ready:
+            for batch in ready:
+                with self._autocast():
+                    logits, labels = self.model(batch.to(device))
+                known = sent((self.model.labels(batch) >= 0).nonzero()[:, 0], device)
+                logits, labels = logits[known].double(), labels[known]
+                error = cross_entropy(logits, labels, reduction="sum")
+                hits = (logits.argmax(1) == labels).sum().double()
+                error, hits = torch.stack([error, hits]).tolist()
+                loss, right, count = loss + error, right + int(hits), count + len(labels)
+        return Judgement(loss / max(count, 1), 100.0 * right / max(count, 1), count)
 
-
-def _autocast(config: PoolerConfig) -> torch.autocast:
-    """Return an autocast to bf16 if the settings ask for it."""
-    kind = torch.device(config.device).type
-    return torch.autocast(kind, torch.bfloat16, enabled=config.precision == "bf16")
-
-
-@torch.no_grad()
-def judged(model: PoolerWithClassifier, clips: Sequence[Clip], config: PoolerConfig) -> Judgement:
-    """Return unweighted loss and accuracy over known tokens or windows."""
-    loss, right, count = 0.0, 0, 0
-    model.eval()
-    with Prefetch(clip_batches(clips, config.batch_windows, config.workers)) as ready:
-        for batch in ready:
-            with _autocast(config):
-                logits, labels = model(batch.to(config.device))
-            known = sent((model.labels(batch) >= 0).nonzero()[:, 0], config.device)
-            logits, labels = logits[known].double(), labels[known]
-            error = cross_entropy(logits, labels, reduction="sum")
-            hits = (logits.argmax(1) == labels).sum().double()
-            error, hits = torch.stack([error, hits]).tolist()
-            loss, right, count = loss + error, right + int(hits), count + len(labels)
-    return Judgement(loss / max(count, 1), 100.0 * right / max(count, 1), count)
-
-
-METRICS = "metrics.json"
-STARVED = 0.1  # share of the time spent waiting for data that is worth reporting
-
-
-@dataclass(frozen=True)
-class PoolerTask:
-    """A training task: settings, facts about the patches, classes, and the scale of the patches."""
-
-    config: PoolerConfig
-    info: PatchInfo
-    classes: int
-    scale: tuple[np.ndarray, np.ndarray] | None = None  # mean, standard deviation [cells, width]
-
-    @property
-    def shape(self) -> ActionShape:
-        config, info = self.config, self.info
-        return ActionShape(
-            rows=info.rows, columns=info.columns, width_in=info.width,
-            width=config.width or info.width, window=config.window,
-            queries=config.queries or config.window, depth=config.depth, heads=config.heads,
-            mlp_ratio=config.mlp_ratio, dropout=config.dropout, positions=config.positions,
-            attend=config.attend,
+    def tokens(self, takes: Sequence[LabelledPatches]) -> np.ndarray:
+        """Return tokens [M, D] of all windows of some takes, cut as in extraction."""
+        config = self.config
+        return np.concatenate(
+            [
+                window_tokens(
+                    self.model.pooler, read_patches(take.file).patches, cut(take, config, None),
+                    config.batch_windows, config.device,
+                )
+                for take in takes
+            ]
         )  # fmt: skip
+
+    def _autocast(self) -> torch.autocast:
+        """Return an autocast to bf16 if the settings ask for it."""
+        kind = torch.device(self.config.device).type
+        return torch.autocast(kind, torch.bfloat16, enabled=self.config.precision == "bf16")
 
 
 def train_pooler(
@@ -267,17 +296,16 @@ def train_pooler(
     checked_device(config.device, config.precision, "pooler.precision")
     if config.input_norm == "standardize":
         task = replace(task, scale=patch_statistics(takes.fit))
-    main, state = _trained(
-        task, takes.fit, takes.holdout, config.epochs, work / "all.pt", "pooler", log
-    )
-    write_weights(folder / MODEL, main.pooler)
-    own = judged(main, fixed_clips(takes.fit, config), config)
-    numbers = {"epochs": state.epoch, "best_epoch": state.best_epoch, "in_fold_acc": own.accuracy}
+    main = Fit(task, takes.fit, takes.holdout, config.epochs)
+    state = main.run(work / "all.pt", "pooler", log)
+    write_weights(folder / MODEL, main.model.pooler)
+    numbers: dict[str, Any] = {"epochs": state.epoch, "best_epoch": state.best_epoch}
+    numbers["in_fold_acc"] = main.judged(takes.fit).accuracy
     if takes.holdout:
         numbers["holdout_acc"] = state.history[state.best_epoch - 1]["holdout_acc"]
     folds = fold_of(takes.fit, config.folds, config.seed) if config.folds else {}
     if folds:
-        numbers |= _train_folds(task, takes, folds, main.pooler, state.best_epoch, work, folder)
+        numbers |= _train_folds(task, takes, folds, main, state.best_epoch, work, folder)
     write_json(folder / METRICS, numbers)
     write_json(folder / CONFIG, pooler_config(task, bool(takes.holdout), folds))
     return numbers
@@ -302,61 +330,31 @@ def pooler_config(task: PoolerTask, judged: bool, folds: dict[str, int]) -> dict
     }
 
 
-def _trained(
-    task: PoolerTask,
-    takes: Sequence[LabelledPatches],
-    judges: Sequence[LabelledPatches],
-    epochs: int,
-    path: Path,
-    what: str,
-    log: Log = no_log,
-) -> tuple[PoolerWithClassifier, PoolerEpochs]:
-    """Return one pooler from the seed's first weights to its best epoch, and how that went.
-
-    Its state is kept at `path`; the progress line calls it `what`.
-    """
-    config = task.config
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        model = PoolerWithClassifier(task.shape, config, task.classes)
-    if task.scale is not None:
-        model.pooler.mean.copy_(torch.from_numpy(task.scale[0]))
-        model.pooler.std.copy_(torch.from_numpy(task.scale[1]))
-    fit = Fit(model, takes, judges, config, epochs)
-    with Meter(what, epochs, "epoch") as meter, tf32(torch.device(config.device)):
-        state = fit.run(path, lambda n, note, old: meter.advance(n, note, resumed=old), log)
-    if fit.waiting() > STARVED:
-        share = f"{100 * fit.waiting():.0f} %"
-        say(f"{what}: {share} of the time waits for data: try machine.workers")
-    return model, state
-
-
 def _train_folds(
     task: PoolerTask,
     takes: PoolerTakes,
     folds: dict[str, int],
-    main: ActionPooler,
+    main: Fit,
     epochs: int,
     work: Path,
     folder: Path,
 ) -> dict[str, Any]:
     """Write one pooler per fold, mapped into the main one's space; return the scores on folds."""
-    config = task.config
     shared = takes.holdout or takes.fit  # seen by no pooler, or by all but one
-    target = _tokens(task, main, shared)
+    target = main.tokens(shared)
     missed: list[Judgement] = []
     plain, turned = [], []
-    for fold in range(config.folds):
+    for fold in range(task.config.folds):
         seen = [take for take in takes.fit if folds[take.take_id] != fold]
         unseen = [take for take in takes.fit if folds[take.take_id] == fold]
-        what, path = f"pooler, fold {fold + 1} of {config.folds}", work / f"fold-{fold}.pt"
-        model, _ = _trained(task, seen, (), epochs, path, what)
-        missed.append(judged(model, fixed_clips(unseen, config), config))
-        source = _tokens(task, model.pooler, shared)
+        fit = Fit(task, seen, (), epochs)
+        fit.run(work / f"fold-{fold}.pt", f"pooler, fold {fold + 1} of {task.config.folds}")
+        missed.append(fit.judged(unseen))
+        source = fit.tokens(shared)
         turn = procrustes(source, target)
         plain.append(agreement(source, target))
         turned.append(agreement(turn.turned(source), target))
-        write_weights(folder / fold_file(fold), model.pooler, turn)
+        write_weights(folder / fold_file(fold), fit.model.pooler, turn)
     count = sum(part.count for part in missed)
     return {
         "out_of_fold_acc": sum(part.accuracy * part.count for part in missed) / max(count, 1),
@@ -364,20 +362,6 @@ def _train_folds(
         "fold_agreement_before": plain,
         "fold_agreement": turned,
     }
-
-
-def _tokens(task: PoolerTask, pooler: ActionPooler, takes: Sequence[LabelledPatches]) -> np.ndarray:
-    """Return tokens [M, D] of all windows of some takes, cut as in extraction."""
-    config = task.config
-    return np.concatenate(
-        [
-            window_tokens(
-                pooler, read_patches(take.file).patches, cut(take, config, None),
-                config.batch_windows, config.device,
-            )
-            for take in takes
-        ]
-    )  # fmt: skip
 
 
 def patch_statistics(takes: Sequence[LabelledPatches]) -> tuple[np.ndarray, np.ndarray]:

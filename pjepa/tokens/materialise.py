@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,23 +15,31 @@ from pjepa.core.tables import FeatureInfo, VideoRow
 from pjepa.core.time import token_count, token_times
 from pjepa.patches.store import read_patches, take_file_name
 from pjepa.pooler.stored import Pooler, PoolerFacts
-from pjepa.streams.provenance import Boundaries, PoolerInfo, Provenance, StreamInfo
+from pjepa.streams.provenance import PoolerInfo, Provenance, StreamInfo
 from pjepa.streams.stream import Take
 from pjepa.takes.shipped import read_shipped
 from pjepa.tokens.config import TokensConfig
 from pjepa.tokens.placement import Placement, in_time_order
-from pjepa.ui.console import InputError, track
+from pjepa.ui.console import InputError
+
+
+def boundaries_used(config: TokensConfig, known: bool = False) -> dict[str, Any]:
+    """Return whose boundaries the tokens follow from, as fields of their provenance.
+
+    Which tokens there are follows from annotations where gaps are dropped or overlaps repeated;
+    `known`: what made the features knew them.
+    """
+    chosen = config.gaps == "drop" or config.overlap == "duplicate"
+    boundaries = "annotated" if chosen or known else "none"
+    return {"boundaries_train": boundaries, "boundaries_test": boundaries}
 
 
 def stream_info(pooler: PoolerFacts, config: TokensConfig) -> StreamInfo:
     """Return file-level facts of a stream of pooled backbone features.
 
-    A token sees to the end of its windows, the backbone's and the pooler's. Which tokens there are
-    follows from annotations where gaps are dropped or overlaps repeated.
+    A token sees to the end of its windows, the backbone's and the pooler's.
     """
     patches = pooler.patches
-    chosen = config.gaps == "drop" or config.overlap == "duplicate"
-    boundaries: Boundaries = "annotated" if chosen or pooler.knows_boundaries else "none"
     return StreamInfo(
         source=f"{patches.backbone} ({patches.weights_id})",
         fps=patches.tokens_fps * pooler.per_step,
@@ -39,10 +48,9 @@ def stream_info(pooler: PoolerFacts, config: TokensConfig) -> StreamInfo:
             train_labels=pooler.train_labels,
             label_folds=pooler.folds,
             selection_labels="holdout" if pooler.selection_labels == "holdout" else "none",
-            boundaries_train=boundaries,
-            boundaries_test=boundaries,
             lookahead_s=pooler.lookahead_steps / patches.tokens_fps,
             inside_segments=pooler.inside_segments,
+            **boundaries_used(config, pooler.knows_boundaries),
         ),
         pooler=PoolerInfo(kind=pooler.kind, sha256=pooler.sha256, supervised=pooler.train_labels),
     )
@@ -100,7 +108,7 @@ def token_labels(segment: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.where(segment >= 0, np.append(labels, -1)[segment], -1).astype(np.int32)
 
 
-# The token stream of a data set that ships frame features: rows picked, times kept.
+# The tokens of a data set that ships frame features: rows are picked, times stay.
 
 SAME_RATE = 0.01  # features within 1 % of the token rate are taken row by row
 SLACK = 1e-6  # rows; 30 / 4 * k is not exact in floats
@@ -120,7 +128,10 @@ def is_too_slow(row: VideoRow, fps: float) -> bool:
 
 
 def picked_rows(row: VideoRow, fps: float) -> PickedRows:
-    """Return the rows of one take at `fps` tokens per second, each at most once."""
+    """Return the rows of one take at `fps` tokens per second, each at most once.
+
+    Times are read, features are not.
+    """
     times = read_shipped(row).times_s
     if is_too_slow(row, fps):
         raise InputError(
@@ -135,24 +146,16 @@ def picked_rows(row: VideoRow, fps: float) -> PickedRows:
     return PickedRows(index, times[index])
 
 
-def picked_takes(rows: list[VideoRow], fps: float) -> dict[str, PickedRows]:
-    """Return the picked rows of every take; times are read, features are not."""
-    return {row.take_id: picked_rows(row, fps) for row in track(rows, "tokens: times", unit="take")}
-
-
 def shipped_info(features: FeatureInfo, rows: list[VideoRow], config: TokensConfig) -> StreamInfo:
-    """Return file-level facts; with dropped gaps, annotations decide which tokens exist."""
-    chosen = config.gaps == "drop" or config.overlap == "duplicate"
-    boundaries = "annotated" if chosen else "none"
+    """Return file-level facts of a stream of features that came with the data set."""
     return StreamInfo(
         source=features.name,
         fps=config.fps,
         width=read_shipped(rows[0]).features.shape[1],
         provenance=Provenance(
             train_labels=features.train_labels,
-            boundaries_train=boundaries,
-            boundaries_test=boundaries,
             lookahead_s=features.lookahead_s,
+            **boundaries_used(config),
         ),
     )
 

@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from pjepa.pooler.action import ActionShape
 from pjepa.pooler.config import PoolerConfig
-from pjepa.pooler.takes import clip_batches, epoch_clips, fixed_clips, fold_of
-from pjepa.pooler.train import Fit, PoolerEpochs, PoolerWithClassifier, judged
+from pjepa.pooler.takes import clip_batches, epoch_clips, fold_of
+from pjepa.pooler.train import Fit, PoolerEpochs, PoolerTask
 from pjepa.ui.console import InputError
-from tests.pooler.world import CLASSES, WIDTH, World
+from tests.pooler.world import CLASSES, INFO, World
 
 SETTINGS: dict[str, Any] = {
     "kind": "action", "window": 6, "depth": 2, "heads": 2, "mlp_ratio": 2.0, "dropout": 0.1,
@@ -27,17 +26,9 @@ def config(**changes: Any) -> PoolerConfig:
     return PoolerConfig(**SETTINGS | changes)
 
 
-def model(settings: PoolerConfig, seed: int = 0) -> PoolerWithClassifier:
-    torch.manual_seed(seed)
-    shape = ActionShape(
-        2, 2, WIDTH, settings.width or WIDTH, settings.window, settings.window, settings.depth,
-        settings.heads, settings.mlp_ratio, settings.dropout, settings.positions, settings.attend,
-    )  # fmt: skip
-    return PoolerWithClassifier(shape, settings, len(CLASSES.names))
-
-
-def silent(count: int, note: str, resumed: bool) -> None:
-    """No progress line."""
+def fit_of(settings: PoolerConfig, takes: Any, judges: Any = ()) -> Fit:
+    task = PoolerTask(settings, INFO, len(CLASSES.names))
+    return Fit(task, takes, judges, settings.epochs)
 
 
 @pytest.fixture
@@ -58,10 +49,10 @@ def world(tmp_path: Path) -> World:
 def test_it_learns_what_held_out_takes_show(world: World, changes: dict[str, Any]) -> None:
     settings = config(**changes, epochs=25, dropout=0.0, patience=25)
     takes = world.takes()
-    fit = Fit(model(settings), takes.fit, takes.holdout, settings, 25)
-    before = judged(fit.model, fixed_clips(takes.holdout, settings), settings)
-    state = fit.run(None, silent)
-    found = judged(fit.model, fixed_clips(takes.holdout, settings), settings)
+    fit = fit_of(settings, takes.fit, takes.holdout)
+    before = fit.judged(takes.holdout)
+    state = fit.run(None, "test")
+    found = fit.judged(takes.holdout)
     assert found.accuracy > 60 > before.accuracy  # four classes
     assert found.loss == state.history[state.best_epoch - 1]["holdout_loss"]  # the best is loaded
     assert state.best_epoch == 1 + np.argmin([entry["holdout_loss"] for entry in state.history])
@@ -86,7 +77,7 @@ def test_takes_without_patches_are_left_out_if_listed(world: World) -> None:
 def test_training_stops_when_nothing_gets_better(world: World) -> None:
     settings = config(epochs=30, patience=2, lr=0.3, clip_grad=100.0)
     takes = world.takes()
-    state = Fit(model(settings), takes.fit, takes.holdout, settings, 30).run(None, silent)
+    state = fit_of(settings, takes.fit, takes.holdout).run(None, "test")
     assert state.epoch == state.best_epoch + 2 < 30
 
 
@@ -95,14 +86,14 @@ def test_without_holdout_the_last_epoch_is_kept(world: World) -> None:
     settings = config(epochs=3, patience=1)
     takes = world.takes()
     assert len(takes.fit) == 10
-    state = Fit(model(settings), takes.fit, takes.holdout, settings, 3).run(None, silent)
+    state = fit_of(settings, takes.fit, takes.holdout).run(None, "test")
     assert (state.epoch, state.best_epoch) == (3, 3)
     assert set(state.history[0]) == {"loss", "lr"}
 
 
 def test_unknown_labels_change_nothing(tmp_path: Path) -> None:
     takes, settings = World(tmp_path, unknown=True).takes().fit, config(dropout=0.0)
-    fit = Fit(model(settings), takes, (), settings, 1)
+    fit = fit_of(settings, takes)
     batch = next(clip_batches(epoch_clips(takes, settings, 0), 8, 1))
     logits, labels = fit.model(batch)
     known = labels >= 0
@@ -120,7 +111,7 @@ def test_a_class_with_one_example_does_not_crash(tmp_path: Path, target: str) ->
     settings = config(epochs=1, target=target)
     seen = [take for take in takes.fit if take.take_id != "t0"]  # the class is not in it at all
     for chosen in (takes.fit, seen):
-        state = Fit(model(settings), chosen, (), settings, 1).run(None, silent)
+        state = fit_of(settings, chosen).run(None, "test")
         assert np.isfinite(state.history[0]["loss"])
 
 
@@ -138,10 +129,10 @@ def test_folds_are_whole_groups_of_about_equal_number(world: World) -> None:
 
 def test_a_loss_that_is_not_finite_is_one_line(world: World) -> None:
     settings, takes = config(), world.takes()
-    broken = model(settings)
-    broken.pooler.std.fill_(0.0)
+    broken = fit_of(settings, takes.fit, takes.holdout)
+    broken.model.pooler.std.fill_(0.0)
     with pytest.raises(InputError, match=r"not finite in epoch 1; lower pooler.lr"):
-        Fit(broken, takes.fit, takes.holdout, settings, 2).run(None, silent)
+        broken.run(None, "test")
 
 
 def test_wrong_labels_and_no_labels_are_named(world: World) -> None:

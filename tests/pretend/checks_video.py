@@ -22,7 +22,6 @@ from pjepa.pooler.train import (  # noqa: E402
     Fit,
     PoolerEpochs,
     PoolerTask,
-    PoolerWithClassifier,
     train_pooler,
 )
 from pjepa.pretrain.config import PjepaConfig  # noqa: E402
@@ -91,8 +90,7 @@ def test_a_pooler_is_trained_as_on_the_cpu(case, tmp_path):
 def test_a_step_of_the_pooler_waits_once(target, tmp_path):
     takes = World(tmp_path, unknown=True).takes().fit
     config = pooler_config(target=target, device=NAME)
-    model = PoolerWithClassifier(PoolerTask(config, INFO, 4).shape, config, 4)
-    fit = Fit(model, takes, (), config, 1)
+    fit = Fit(PoolerTask(config, INFO, 4), takes, (), 1)
     batches = list(clip_batches(epoch_clips(takes, config, 0), 8, 1))
     fit.step(batches[0], 1e-3, PoolerEpochs())  # makes the optimiser's state
     with counted() as waits:
