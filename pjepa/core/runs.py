@@ -78,10 +78,10 @@ def attention_segments(segment: np.ndarray) -> np.ndarray:
 
 
 def segment_means(features: np.ndarray, segment: np.ndarray) -> np.ndarray:
-    """Return the mean of every run of equal segment [S, D]."""
-    starts, lengths = runs(attention_segments(segment))
-    sums = np.add.reduceat(features.astype(np.float64), starts, axis=0)
-    return (sums / lengths[:, None]).astype(np.float32)
+    """Return the mean of every run of equal segment [S, D], in double precision."""
+    starts, lengths = runs(segment)
+    sums: np.ndarray = np.add.reduceat(features.astype(np.float64), starts, axis=0)
+    return sums / lengths[:, None]
 
 
 def evenly(items: Sequence[Item], most: int) -> list[Item]:

@@ -40,7 +40,7 @@ def smooth(take: Take, config: ControlsConfig, fps: float) -> np.ndarray:
 
 def segment_mean_features(features: np.ndarray, segment: np.ndarray) -> np.ndarray:
     """Return every token as the mean of its segment [T, D]."""
-    return segment_means(features, segment)[attention_segments(segment)]
+    return segment_means(features, segment).astype(np.float32)[attention_segments(segment)]
 
 
 def segment_mean(take: Take, config: ControlsConfig, fps: float) -> np.ndarray:
@@ -53,7 +53,7 @@ def history(take: Take, config: ControlsConfig, fps: float) -> np.ndarray:
 
     Zeros where there is no past.
     """
-    means = segment_means(take.features, take.segment)  # [S, D]
+    means = segment_means(take.features, take.segment).astype(np.float32)  # [S, D]
     none = np.zeros_like(means[:1])
     before = np.concatenate([none, means[:-1]])
     past = np.cumsum(before, axis=0) / np.maximum(np.arange(len(means)), 1)[:, None]

@@ -57,8 +57,8 @@ def intervals(
     variants = _variants(stats)
     takes = _common_takes(variants, groups)
     weights = group_weights([groups[take] for take in takes], resamples, seed)
-    means = _means(variants, takes, convention, weights)
     count = len({groups[take] for take in takes})
+    means = _means(variants, takes, convention, weights)
     return {name: _summary(values, count) for name, values in means.items()}
 
 
@@ -74,9 +74,8 @@ def difference_intervals(
     first, second = _variants(a), _variants(b)
     takes = _common_takes([*first, *second], groups)
     weights = group_weights([groups[take] for take in takes], resamples, seed)
-    ours = _means(first, takes, convention, weights)
-    theirs = _means(second, takes, convention, weights)
     count = len({groups[take] for take in takes})
+    ours, theirs = (_means(side, takes, convention, weights) for side in (first, second))
     return {name: _summary(ours[name] - theirs[name], count) for name in ours if name in theirs}
 
 

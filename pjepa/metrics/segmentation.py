@@ -141,7 +141,7 @@ class Convention:
     epsilon: float = 0.0
 
 
-CONVENTIONS: Mapping[str, Convention] = {
+CONVENTIONS: Mapping[str, Convention] = {  # two are equal
     "mstcn": Convention(),
     "ltcontext": Convention(pooled=False, deletes_ignored=True),
     "fact": Convention(skips_empty_edit=True, epsilon=1e-5),
@@ -174,15 +174,6 @@ class TakeStatistics:
     clips: float = 0.0
     clips_correct: float = 0.0
     classes: tuple[ClassRow, ...] = ()
-
-    def __add__(self, other: Self) -> Self:
-        sums = {name: getattr(self, name) + getattr(other, name) for name in COLUMNS}
-        by_class: dict[int, list[float]] = {}
-        for label, *counts in (*self.classes, *other.classes):
-            before = by_class.get(label, [0.0, 0.0, 0.0])
-            by_class[label] = [a + b for a, b in zip(before, counts, strict=True)]
-        rows = tuple((label, *by_class[label]) for label in sorted(by_class))
-        return type(self)(**sums, classes=rows)  # type: ignore[arg-type]
 
     def row(self) -> list[float]:
         """Return the plain counts, in the order of `COLUMNS`."""
@@ -217,19 +208,19 @@ def take_statistics(
     p = np.where(y < 0, UNKNOWN, p)
     ignored = set() if background is None else {background}
     action = (y >= 0) & ~np.isin(y, list(ignored))
-    runs = label_runs(y)
+    segments = label_runs(y)
     right = y == p
-    voted = y == majority_vote(p, np.where(y < 0, UNKNOWN, runs.of_frame))
+    voted = y == majority_vote(p, np.where(y < 0, UNKNOWN, segments.of_frame))
     known = y >= 0
     rows = class_rows(y, p, ignored)
     if rules.deletes_ignored:
         y, p = y[action], p[action]
-        runs = label_runs(y)
+        segments = label_runs(y)
     predicted = label_runs(p)
-    true_names, predicted_names = _segment_names(runs, ignored), _segment_names(predicted, ignored)
+    true_names, predicted_names = (_segment_names(r, ignored) for r in (segments, predicted))
     empty = not true_names and not predicted_names
     skipped = empty and rules.skips_empty_edit
-    hits = [float(hit) for hit in segment_hits(runs, predicted, ignored)]
+    hits = segment_hits(segments, predicted, ignored)
     return TakeStatistics(
         frames=float(known.sum()),
         correct=float((known & right).sum()),
@@ -239,9 +230,9 @@ def take_statistics(
         action_voted_correct=float((action & voted).sum()),
         truth_segments=float(len(true_names)),
         predicted_segments=float(len(predicted_names)),
-        hits_10=hits[0],
-        hits_25=hits[1],
-        hits_50=hits[2],
+        hits_10=float(hits[0]),
+        hits_25=float(hits[1]),
+        hits_50=float(hits[2]),
         edit=0.0 if skipped else edit_score(true_names, predicted_names),
         edit_takes=0.0 if skipped else 1.0,
         classes=rows,
@@ -285,19 +276,6 @@ def _segment_names(runs: LabelRuns, ignored: set[int]) -> list[int]:
     """Return the labels of the runs that are segments: known and not ignored."""
     return [label for label in runs.labels.tolist() if label >= 0 and label not in ignored]
 
-
-__all__ = [
-    "CLIP_METRIC",
-    "CONVENTIONS",
-    "METRICS",
-    "UNKNOWN",
-    "TakeStatistics",
-    "combined_score",
-    "convention_named",
-    "scores",
-    "segmentation_scores",
-    "take_statistics",
-]
 
 METRICS = ("acc", "acc_bg", "edit", *THRESHOLDS, "acc_vote", "macro_f1")
 COMBINED = ("acc", "acc_bg", "edit", *THRESHOLDS)
@@ -403,30 +381,23 @@ def _mean_percent(part: Values, whole: Values) -> Values:
 # Clip classification: one prediction per segment, from the mean of its tokens' probabilities.
 
 
-@dataclass(frozen=True)
-class ClipCounts:
-    """Segments classified, and how many of them correctly."""
-
-    clips: float
-    correct: float
-
-
 def clip_counts(
     labels: NDArray[np.int64],
     probability: NDArray[np.float32],
     segments: NDArray[np.int64],
     background: int | None = None,
-) -> ClipCounts:
-    """Return how many clips of one take are right: labels [T], probability [T, C], segments [T].
+) -> tuple[float, float]:
+    """Return how many clips one take has and how many are right: labels [T], probability [T, C].
 
-    A clip is a run of one segment with one label; unknown and background clips do not count.
+    A clip is a run of one segment of `segments` [T] with one label; unknown and background clips
+    do not count.
     """
     if not len(labels):
-        return ClipCounts(0.0, 0.0)
+        return 0.0, 0.0
     both = segments.astype(np.int64) * (int(labels.max()) + 2) + labels + 1  # one id per pair
-    runs = label_runs(both)
-    truth = labels[runs.starts]
-    sums = np.add.reduceat(probability.astype(np.float64), runs.starts, axis=0)  # [clips, C]
+    starts, _ = runs(both)
+    truth = labels[starts]
+    sums = np.add.reduceat(probability.astype(np.float64), starts, axis=0)  # [clips, C]
     counted = (truth >= 0) & (truth != (-1 if background is None else background))
     right = sums.argmax(1) == truth
-    return ClipCounts(float(counted.sum()), float((counted & right).sum()))
+    return float(counted.sum()), float((counted & right).sum())

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from pjepa.core.runs import runs
+from pjepa.core.runs import runs, segment_means
 
 Points = NDArray[np.float64]
 STILL = 1e-9  # a length below this is none: features are stored with at most 24 bits
@@ -68,12 +68,11 @@ def segment_vectors(features: NDArray[np.float32], segment: NDArray[np.int32]) -
 
     `segment [T]` is c(i); tokens outside any segment (-1) are left out. A zero mean stays zero.
     """
-    starts, lengths = runs(segment)
-    kept = segment[starts] >= 0
-    if not kept.any():
+    starts, _ = runs(segment)
+    annotated = segment[starts] >= 0
+    if not annotated.any():
         return np.zeros((0, features.shape[1]))
-    sums = np.add.reduceat(features.astype(np.float64), starts, axis=0)  # [runs, D]
-    means = (sums / lengths[:, None])[kept]
+    means = segment_means(features, segment)[annotated]
     norms = np.linalg.norm(means, axis=1, keepdims=True)
     return means / np.where(norms > 0, norms, 1.0)
 

@@ -54,14 +54,6 @@ def test_same_seed_same_interval() -> None:
     assert intervals(stats, GROUPS, 100, 3)["edit"] != intervals(stats, GROUPS, 100, 4)["edit"]
 
 
-def test_fewer_groups_are_less_certain() -> None:
-    stats = statistics(0.4)
-    by_take = intervals(stats, {take: take for take in stats}, 500, 0)["acc"]
-    one_group = intervals(stats, dict.fromkeys(stats, "all"), 500, 0)["acc"]
-    assert one_group.low == pytest.approx(one_group.high)
-    assert by_take.high > by_take.low
-
-
 def test_paired_difference() -> None:
     good, bad = statistics(0.1), statistics(0.5)
     assert difference_intervals(good, good, GROUPS, 100, 0)["acc"].high == 0.0

@@ -156,7 +156,7 @@ def cell_details(cell: CellData, fits: Fits, budget: Budget) -> dict[str, Any]:
         "labels": budget.to_dict(),
         "sight": probe_sight(cell, next(iter(fits.values()))[0]),
         "convention": CONVENTION,
-        "conventions": other_conventions(cell, next(iter(fits.values()))),
+        "conventions": all_conventions(cell, next(iter(fits.values()))),
         "intervals": {fit: run_intervals(cell, runs) for fit, runs in fits.items()},
         "fits": list(fits),
         "runs": {fit: [run.to_dict() for run in runs] for fit, runs in fits.items()},
@@ -180,22 +180,24 @@ def probe_sight(cell: CellData, run: Run) -> dict[str, Any]:
     return {"to": sight.to, "whole_take": sight.whole_take, "lookahead_s": max(ahead)}
 
 
-def other_conventions(cell: CellData, runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+def all_conventions(cell: CellData, runs: Sequence[Run]) -> dict[str, dict[str, float]]:
     """Return the metrics in every convention, means over variants and seeds."""
     truths = [cell.labels[take] for take in cell.roles.reported]
-    found = {}
-    for convention in CONVENTIONS:
-        rows = [
-            segmentation_scores(
-                truths,
-                [run.result.predictions[take].labels for take in cell.roles.reported],
-                cell.classes.background,
-                convention,
-            )
-            for run in runs
-        ]
-        found[convention] = {name: float(np.mean([row[name] for row in rows])) for name in METRICS}
-    return found
+    rows = {CONVENTIONS[CONVENTION]: [run.result.metrics() for run in runs]}
+    for name, rules in CONVENTIONS.items():
+        if rules not in rows:  # those with equal rules share their scores
+            guesses = [
+                [run.result.predictions[take].labels for take in cell.roles.reported]
+                for run in runs
+            ]
+            rows[rules] = [
+                segmentation_scores(truths, labels, cell.classes.background, name)
+                for labels in guesses
+            ]
+    return {
+        name: {metric: float(np.mean([row[metric] for row in rows[rules]])) for metric in METRICS}
+        for name, rules in CONVENTIONS.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -227,8 +227,8 @@ def scored(
 ) -> TakeStatistics:
     """Return one take's statistics, clips included, of probabilities [T, C]."""
     found = take_statistics(labels, probability.argmax(1), background)
-    clips = clip_counts(labels, probability, segments, background)
-    return replace(found, clips=clips.clips, clips_correct=clips.correct)
+    clips, correct = clip_counts(labels, probability, segments, background)
+    return replace(found, clips=clips, clips_correct=correct)
 
 
 def labelled_take(take: str, features: NDArray[np.float32], labels: Labels) -> LabelledTake:

@@ -21,6 +21,7 @@ from pjepa.probes.ltcontext.attention import (
     Visibility,
     Windows,
     attended,
+    dropped,
     visibility,
 )
 from pjepa.probes.ltcontext.config import CONFIG, LTContextConfig
@@ -75,7 +76,7 @@ class SparseAttention(nn.Module):
         q, k, v = self.projected(over_time(x) if config.normalised else x, values)
         found = attended(q, k, v, visible, config.attention_dropout if training else 0.0)
         dropout = config.output_dropout if training and not config.release else 0.0
-        return x + F.dropout(self.proj(F.gelu(found.flatten(2))), dropout)
+        return x + dropped(self.proj(F.gelu(found.flatten(2))), dropout)
 
     def projected(self, x: Tensor, values: Tensor | None) -> list[Tensor]:
         """Return q, k and v [..., T, heads, d_h] of x and `values` [..., T, d]."""
@@ -108,7 +109,8 @@ class Layer(nn.Module):
         o = scene.masked(F.gelu(self.dilated_conv(f)))
         o = scene.masked(self.windowed_attn(o, values, scene.windows))
         o = scene.masked(self.ltc_attn(o, values, scene.strides))
-        return scene.masked(f + F.dropout(self.out_linear(o), self.dropout, self.training))
+        dropout = self.dropout if self.training else 0.0
+        return scene.masked(f + dropped(self.out_linear(o), dropout))
 
 
 class Stage(nn.Module):
