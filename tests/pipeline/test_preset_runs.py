@@ -21,10 +21,10 @@ from pjepa.tools.compare.paper import COMBINED, PAPER
 from pjepa.tools.presets import preset_names
 from tests.examples.ikea import write_checkout
 from tests.pipeline.in_process import SMALL, merged, project, run_stages
-from tests.takes.archives import WIDTH, write_archive, write_release
-from tests.takes.bundles import write_bundle
-from tests.takes.own_videos import write_own_videos, write_video
-from tests.takes.test_egoexo4d import take as take_facts
+from tests.worlds.archives import WIDTH, write_archive, write_release
+from tests.worlds.bundles import write_bundle
+from tests.worlds.egoexo4d import take as take_facts
+from tests.worlds.own_videos import write_own_videos, write_video
 
 pytestmark = pytest.mark.slow
 

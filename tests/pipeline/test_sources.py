@@ -16,9 +16,9 @@ from pjepa.tools import paths
 from pjepa.tools.cli import app
 from pjepa.ui.console import InputError
 from tests.pipeline.in_process import SMALL, STAGES, merged, project, run_stages
-from tests.takes.assembly import SEQUENCES, SPANS, VIEW, write_annotations, write_lmdb
-from tests.takes.bundles import EGOPROCEL, STEPS, frame_labels, write_bundle, write_egoprocel
-from tests.takes.own_videos import write_own_videos, write_video
+from tests.worlds.assembly import SEQUENCES, SPANS, VIEW, write_annotations, write_lmdb
+from tests.worlds.bundles import EGOPROCEL, STEPS, frame_labels, write_bundle, write_egoprocel
+from tests.worlds.own_videos import write_own_videos, write_video
 
 pytestmark = pytest.mark.slow
 

@@ -22,11 +22,11 @@ from pjepa.takes.sources.registry import open_source
 from pjepa.tools.cli import app
 from pjepa.tools.params import check_params
 from tests.pipeline.in_process import merged, project, write_params
-from tests.takes.archives import write_archive
-from tests.takes.assembly import FRAMES, SEQUENCES, VIEW, row_of, write_annotations, write_lmdb
-from tests.takes.bundles import GTEA, write_bundle, write_egoprocel
-from tests.takes.own_videos import PLANS, write_own_videos, write_video
-from tests.takes.test_egoexo4d import Download
+from tests.worlds.archives import write_archive
+from tests.worlds.assembly import FRAMES, SEQUENCES, VIEW, row_of, write_annotations, write_lmdb
+from tests.worlds.bundles import GTEA, write_bundle, write_egoprocel
+from tests.worlds.egoexo4d import Download
+from tests.worlds.own_videos import PLANS, write_own_videos, write_video
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "data.md").read_text()

@@ -9,7 +9,7 @@ import pytest
 from pjepa.takes.annotations.elan import read_elan
 from pjepa.takes.annotations.rows import Annotations
 from pjepa.ui.console import InputError
-from tests.takes.elan_files import EAF
+from tests.worlds.elan_files import EAF
 
 
 def read(folder: Path, tier: str | None = None, text: str | bytes = EAF) -> Annotations:

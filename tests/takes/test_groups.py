@@ -13,8 +13,8 @@ from pjepa.takes.sources.scan import scan
 from pjepa.tools.check import check_source
 from pjepa.tools.params import Params
 from pjepa.ui.console import InputError
-from tests.takes.archives import write_archive
-from tests.takes.own_videos import write_video
+from tests.worlds.archives import write_archive
+from tests.worlds.own_videos import write_video
 
 SURGEONS = """take,participant
 cholec80/video01,ann

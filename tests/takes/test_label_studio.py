@@ -14,7 +14,7 @@ from pjepa.takes.source import Source
 from pjepa.takes.sources.registry import open_source
 from pjepa.takes.sources.scan import scan
 from pjepa.ui.console import InputError
-from tests.takes.own_videos import write_video
+from tests.worlds.own_videos import write_video
 
 VIDEO_FPS = 30
 

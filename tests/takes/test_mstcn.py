@@ -15,7 +15,7 @@ from pjepa.takes.sources.registry import open_source
 from pjepa.takes.sources.scan import scan
 from pjepa.tokens.materialise import picked_rows
 from pjepa.ui.console import InputError
-from tests.takes.bundles import CLASSES, GTEA, frame_labels, write_bundle, write_egoprocel
+from tests.worlds.bundles import CLASSES, GTEA, frame_labels, write_bundle, write_egoprocel
 
 
 def source(root: Path, name: str = "mstcn", **values: object) -> Source:
@@ -130,54 +130,6 @@ def test_a_custom_set_says_what_its_files_do_not(tmp_path: Path) -> None:
     ]
 
 
-def edit(path: Path, text: str) -> None:
-    path.write_text(text)
-
-
-FAULTS = {
-    "mapping.txt": [
-        ("0 take\n1 open\n3 pour", r"must run from 0 without a gap, found 0 to 3 for 3"),
-        ("0 take\n1", r"mapping.txt, line 2: expected `<id> <name>`, found '1'"),
-        ("0 take\n1 take", r"mapping.txt, line 2: .* twice"),
-    ],
-    "groundTruth/S1_Cheese_C1.txt": [
-        ("take\nopne\npour", r"S1_Cheese_C1.txt, line 2: no class 'opne'.*did you mean 'open'"),
-        ("", r"S1_Cheese_C1.txt: no label"),
-    ],
-    "splits/train.split1.bundle": [
-        ("S1_Cheese_C1.txt\n../../etc/passwd.txt", r"passwd.*expected a path inside"),
-        ("S1_Cheese_C1.txt\nS4_Coffee_C1.txt", r"'S4_Coffee_C1' is in train and in test"),
-        ("S1_Cheese_C1.txt\nS1_Cheese_C1.txt", r"split1.bundle, line 2: .* twice"),
-        (
-            "S1_Cheese_C1.txt\nS9_Tea_C1.txt",
-            r"1 takes with no features \(S9_Tea_C1\).*missing=skip",
-        ),
-    ],
-    "features/S1_Cheese_C1.npy": [
-        ("not an array", r"S1_Cheese_C1.npy: not a .npy array"),
-    ],
-}
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "message"), [(f, *c) for f, v in FAULTS.items() for c in v]
-)
-def test_faults_name_file_line_and_what_to_do(
-    gtea: Path, file: str, text: str, message: str
-) -> None:
-    edit(gtea / "gtea" / file, text)
-    with pytest.raises(InputError, match=message) as caught:
-        source(gtea, **GTEA_SET)
-    assert "\n" not in str(caught.value)
-
-
-def test_missing_takes_can_be_left_out_and_are_listed(gtea: Path) -> None:
-    (gtea / "gtea/features/S2_Cheese_C1.npy").unlink()
-    found = source(gtea, missing="skip", **GTEA_SET)
-    assert found.skipped == {"no features": ["S2_Cheese_C1"]}
-    assert len(found.videos) == len(found.takes) == 7
-
-
 def test_unreadable_takes_can_be_left_out_and_say_why(gtea: Path) -> None:
     (gtea / "gtea/features/S2_Cheese_C1.npy").write_bytes(b"")
     np.save(gtea / "gtea/features/S3_Cheese_C1.npy", np.zeros((2, 8, 160), np.float32))
@@ -195,19 +147,6 @@ def test_features_of_another_rate_are_noticed(gtea: Path) -> None:
     assert "differ by more than 2%" in " ".join(
         note.line() for note in source(gtea, **GTEA_SET).notes
     )
-
-
-def test_arrays_that_are_turned_are_noticed(gtea: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"160 labels: time stands last; set data.mstcn.time_first: false"
-    ):
-        source(gtea, mstcn={"dataset": "gtea", "time_first": True})
-
-
-def test_pickles_are_never_loaded(gtea: Path) -> None:
-    np.save(gtea / "gtea/features/S1_Cheese_C1.npy", np.array([{}]), allow_pickle=True)
-    with pytest.raises(InputError, match=r"not a .npy array"):
-        source(gtea, **GTEA_SET)
 
 
 # EgoProceL

@@ -17,7 +17,7 @@ from pjepa.tools.params import Params
 from pjepa.tools.paths import source_list
 from pjepa.tools.presets import params_text
 from pjepa.ui.console import InputError
-from tests.takes.bundles import write_bundle
+from tests.worlds.bundles import write_bundle
 
 CONFIG = DataConfig.model_validate({"source": "mstcn", "mstcn": {"dataset": "gtea"}})
 ROOT = Path(__file__).parents[2]

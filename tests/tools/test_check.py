@@ -23,10 +23,10 @@ from pjepa.tools.check import check_source, damaged_videos
 from pjepa.tools.cli import app
 from pjepa.tools.params import Params, check_params
 from tests.pipeline.in_process import project, run_stages
-from tests.takes.bundles import write_bundle
-from tests.takes.own_videos import COLOURS, PLANS, write_own_videos
 from tests.tools.small_source import findings, small_source
 from tests.video.films import write_film, write_patched
+from tests.worlds.bundles import write_bundle
+from tests.worlds.own_videos import COLOURS, PLANS, write_own_videos
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = {"data": {"source": "folder", "folder": {"path": "mine"}}}
