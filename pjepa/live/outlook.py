@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from pjepa.model.encoder import ProcedureEncoder
-from pjepa.model.forecast import Forecaster, ForecastStream, Told, can_forecast
+from pjepa.model.forecast import Forecaster, ForecastStream, can_forecast
 from pjepa.model.neighbours import HEADS, NeighbourHeads
 from pjepa.model.stream import EncoderStream
 from pjepa.probes.linear.probe import LinearProbe
@@ -175,37 +175,6 @@ def encoder_id(model: Path) -> str:
 FIELDS = ("next", "next_score", "progress", "surprise")
 
 
-class _Watching(ForecastStream):
-    """A forecast that watches a stream that somebody else pushes to."""
-
-    def __init__(self, forecaster: Forecaster, encoded: EncoderStream) -> None:
-        super().__init__(forecaster, encoded.rule)
-        self.encoded = encoded
-
-    def ended(self, features: np.ndarray) -> Told:
-        """Return the segments that ended with these features, which the stream returned last."""
-        self.features = torch.from_numpy(features).to(self.encoded.encoder.mean.device)
-        return self._ended()
-
-    def state(self) -> State:
-        """Return the last forecast, and the sums over the segment that goes on."""
-        state = {"segment": numbers(self.segment, self.count)}
-        if self.before is not None:
-            state["before"] = self.before
-        if self.sums is not None:
-            state["features"], state["normal"] = self.sums
-        return state
-
-    def restore(self, state: State) -> None:
-        """Resume from `state`."""
-        device = self.encoded.encoder.mean.device
-        self.segment, self.count = (int(n) for n in state["segment"].tolist())
-        if "before" in state:
-            self.before = state["before"].to(device)
-        if "features" in state:
-            self.sums = state["features"].to(device), state["normal"].to(device)
-
-
 class OutlookStream:
     """Rows [n, COLUMNS] of tokens that an encoder's stream made final, and of whole steps.
 
@@ -224,9 +193,9 @@ class OutlookStream:
         self.count, self.latest = 0, np.nan  # final tokens; the newest known surprise
         self.waiting = np.zeros((0, COLUMNS))  # rows of tokens without a final label
         self.step_rows = np.zeros((0, COLUMNS))  # of the present step
-        self.forecast: _Watching | None = None
+        self.forecast: ForecastStream | None = None
         if outlook.forecaster is not None and encoded is not None:
-            self.forecast = _Watching(outlook.forecaster, encoded)
+            self.forecast = ForecastStream(outlook.forecaster, encoded)
 
     def see(self, features: np.ndarray) -> None:
         """Take the features [n, d] that the stream returned last."""
@@ -257,7 +226,8 @@ class OutlookStream:
         if self.forecast is None:
             return np.full(len(features), np.nan)
         first = self.forecast.segment
-        ended = self.forecast.ended(features).surprise.cpu().numpy()
+        x = torch.from_numpy(features).to(self.forecast.forecaster.encoder.mean.device)
+        ended = self.forecast.ended(x).surprise.cpu().numpy()
         known = np.concatenate([[self.latest], ended])
         own = np.clip(self.forecast.encoded.newest - first + 1, 0, len(ended))
         self.latest = float(known[-1])

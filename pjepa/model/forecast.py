@@ -28,6 +28,7 @@ from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.neighbours import HEADS, NeighbourHeads
 from pjepa.model.segments import SegmentRule
 from pjepa.model.stream import EncoderStream
+from pjepa.storage.saver import State, numbers
 from pjepa.ui.console import InputError
 
 # How far a segment lies from what was expected, in units of how much segments differ.
@@ -52,7 +53,7 @@ NEXT = 1
 
 
 @dataclass(frozen=True)
-class Told:
+class SegmentForecast:
     """Forecasts and surprises of S segments, in order."""
 
     forecast: Tensor  # [S, d_in] h_s, in units of normalised tokens
@@ -88,7 +89,7 @@ class Forecaster:
         return cls(encoder, NeighbourHeads.load(Path(folder), device))
 
     @torch.inference_mode()
-    def tell(self, tokens: np.ndarray | Tensor, segment_lengths: Sequence[int]) -> Told:
+    def tell(self, tokens: np.ndarray | Tensor, segment_lengths: Sequence[int]) -> SegmentForecast:
         """Return forecast and surprise of one take's segments; tokens [T, d_in]."""
         config, lengths = self.encoder.config, list(segment_lengths)
         features = self.encoder.encode(tokens, lengths)
@@ -98,7 +99,7 @@ class Forecaster:
         normal = self.encoder.normalised(x, layout, block)
         parts = zip(torch.split(features, lengths), torch.split(normal, lengths), strict=True)
         ends = [self.segment_end(z.sum(dim=0), n.sum(dim=0), len(z)) for z, n in parts]
-        return self.told(ends, None)
+        return self._from_ends(ends, None)
 
     def segment_end(self, features: Tensor, normal: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Return (h_s, m_s) of a segment from the sums [d], [d_in] over its `count` tokens.
@@ -107,62 +108,79 @@ class Forecaster:
         """
         return self.heads(features[None] / count, NEXT)[0], normal / count
 
-    def told(self, ends: Sequence[tuple[Tensor, Tensor]], before: Tensor | None) -> Told:
+    def _from_ends(
+        self, ends: Sequence[tuple[Tensor, Tensor]], before: Tensor | None
+    ) -> SegmentForecast:
         """Return what (h_s, m_s) of consecutive segments give with the h before them."""
         if not ends:
             none = self.encoder.mean.new_zeros(0, self.encoder.config.d_in)
-            return Told(none, none[:, 0])
+            return SegmentForecast(none, none[:, 0])
         forecast, means = (torch.stack(part) for part in zip(*ends, strict=True))
         first = means[:1] if before is None else before[None]  # no forecast, no error
         expected = torch.cat([first, forecast[:-1]])
-        return Told(forecast, distance(means - expected, self.factor))
+        return SegmentForecast(forecast, distance(means - expected, self.factor))
 
     def stream(self, segments: SegmentRule | None = None) -> ForecastStream:
         """Return a stream that gives the same for an ongoing take."""
-        return ForecastStream(self, segments)
+        return ForecastStream(self, self.encoder.stream(segments=segments))
 
 
 class ForecastStream:
-    """An ongoing take: `push` returns the segments that ended; `features` are the encoder's.
+    """An ongoing take: `push` returns the segments that ended.
 
     A segment has ended for good when a token of a later one is final, or when the rule of the
-    encoder's stream said so.
+    encoder's stream said so. Whoever pushes to that stream calls `ended` instead of `push`.
     """
 
-    def __init__(self, forecaster: Forecaster, segments: SegmentRule | None = None) -> None:
-        self.forecaster = forecaster
-        self.encoded: EncoderStream = forecaster.encoder.stream(segments=segments)
-        self.features = torch.zeros(0, forecaster.encoder.config.width)  # last returned
+    def __init__(self, forecaster: Forecaster, encoded: EncoderStream) -> None:
+        self.forecaster, self.encoded = forecaster, encoded
         self.before: Tensor | None = None  # h of the last segment that ended
         self.segment, self.count = 0, 0  # the one that has not, and
         self.sums: tuple[Tensor, Tensor] | None = None  # its features and normalised tokens
 
-    def push(self, tokens: np.ndarray | Tensor, ends: bool | None = None) -> Told:
+    def push(self, tokens: np.ndarray | Tensor, ends: bool | None = None) -> SegmentForecast:
         """Return forecast and surprise of the segments that ended with these tokens [n, d_in]."""
-        self.features = self.encoded.push(tokens, ends)
-        return self._ended()
+        return self.ended(self.encoded.push(tokens, ends))
 
-    def finish(self) -> Told:
+    def finish(self) -> SegmentForecast:
         """End the take; return forecast and surprise of the segments that were still open."""
-        self.features = self.encoded.finish()
-        return self._ended()
+        return self.ended(self.encoded.finish())
 
     @torch.inference_mode()
-    def _ended(self) -> Told:
+    def ended(self, features: Tensor) -> SegmentForecast:
+        """Return the segments that ended with these features, which the stream returned last."""
         ends, place = [], torch.from_numpy(self.encoded.newest)
         for segment in range(self.segment, self.encoded.segments.segment + 1):
             own = place == segment
-            self._add(self.features[own], self.encoded.newest_inputs[own])
+            self._add(features[own], self.encoded.newest_inputs[own])
             still_open = segment == self.encoded.segments.segment
             waits = bool((self.encoded.waiting_segments == segment).any())
             if still_open or waits or self.sums is None:
                 break
             ends.append(self.forecaster.segment_end(*self.sums, self.count))
             self.segment, self.count, self.sums = segment + 1, 0, None
-        told = self.forecaster.told(ends, self.before)
+        found = self.forecaster._from_ends(ends, self.before)
         if ends:
             self.before = ends[-1][0]
-        return told
+        return found
+
+    def state(self) -> State:
+        """Return the last forecast, and the sums over the segment that goes on."""
+        state = {"segment": numbers(self.segment, self.count)}
+        if self.before is not None:
+            state["before"] = self.before
+        if self.sums is not None:
+            state["features"], state["normal"] = self.sums
+        return state
+
+    def restore(self, state: State) -> None:
+        """Resume from `state`."""
+        device = self.forecaster.encoder.mean.device
+        self.segment, self.count = (int(n) for n in state["segment"].tolist())
+        if "before" in state:
+            self.before = state["before"].to(device)
+        if "features" in state:
+            self.sums = state["features"].to(device), state["normal"].to(device)
 
     def _add(self, features: Tensor, normal: Tensor) -> None:
         if not len(features):
