@@ -110,8 +110,7 @@ class AttentiveMemory:
         self.recent, self.filled = state["recent"].to(device), int(state["filled"])
         for number, past in enumerate(self.past):
             if f"layer.{number}" in state:
-                keys, values = state[f"layer.{number}"].to(device)
-                past.append(keys, values)
+                past.append(*state[f"layer.{number}"].to(device))
 
 
 def _remembered(block: WindowBlock, seen: Tensor, past: KeyValues) -> Tensor:
@@ -154,8 +153,7 @@ class LTCausalMemory:
     @property
     def cache_bytes(self) -> int:
         """Return the bytes of tails, keys and values."""
-        layers = [past for stage in self.past for past in stage]
-        return sum(p.tail.nbytes + p.windows.nbytes + p.strides.nbytes for p in layers)
+        return sum(p.tail.nbytes + p.windows.nbytes + p.strides.nbytes for p in self._layers())
 
     def probabilities(self, x: Tensor, segment: Tensor, commit: bool) -> Tensor:
         """Return class probabilities [n, C] of whole segments x [n, D]; `commit` keeps them."""
@@ -171,6 +169,9 @@ class LTCausalMemory:
             values = self.model.dim_reduction(f) if number == 0 else f
         self._keep(len(segment), commit)
         return x
+
+    def _layers(self) -> list[LayerPast]:
+        return [past for stage in self.past for past in stage]
 
     def _order(self, segment: Tensor) -> Tensor:
         """Return c(i) of the new frames, counted from 0; blocks if the probe uses fixed blocks."""
@@ -192,21 +193,21 @@ class LTCausalMemory:
         whole = torch.cat([past.tail, f])
         o = F.gelu(layer.dilated_conv(whole[None])[0, len(past.tail) :])
         q, keys, new = layer.windowed_attn.projected(o, values)
-        found = cached_attend(q, *_appended(past.windows, keys, new), sights.windows)
+        seen, fed = past.windows.append(keys, new)
+        found = cached_attend(q, seen, fed, sights.windows)
         o = o + layer.windowed_attn.proj(F.gelu(found.flatten(1)))
         q, keys, new = layer.ltc_attn.projected(o, values)
-        found = self._strided(q, _appended(past.strides, keys, new), past.strides, sights)
+        past.strides.append(keys, new)
+        found = self._strided(q, past.strides, sights)
         o = o + layer.ltc_attn.proj(F.gelu(found.flatten(1)))
         if commit:
             past.tail = whole[len(f) :]
         return f + layer.out_linear(o)
 
-    def _strided(
-        self, q: Tensor, kept: tuple[Tensor, Tensor], past: KeyValues, sights: Sights
-    ) -> Tensor:
+    def _strided(self, q: Tensor, past: KeyValues, sights: Sights) -> Tensor:
         """Return attention [n, heads, d_h] among frames at the same place modulo G."""
         step, count = self.config.stride, len(q)
-        fill = kept[0].new_zeros(sights.after, *kept[0].shape[1:])
+        fill = q.new_zeros(sights.after, *q.shape[1:])
         rows = past.append(fill, fill).unflatten(1, (-1, step))  # [2, R, G, heads, d_h]
         past.drop_newest(sights.after)
         keys, values = rows.permute(0, 2, 3, 1, 4)  # [G, heads, R, d_h]
@@ -244,7 +245,7 @@ class LTCausalMemory:
         """End a run of `count` frames: take them back, or drop what no later frame can see."""
         self.count += count if commit else 0
         step, width = self.config.stride, self.config.window
-        for past in (past for stage in self.past for past in stage):
+        for past in self._layers():
             if not commit:
                 past.windows.drop_newest(count)
                 past.strides.drop_newest(count)
@@ -257,7 +258,7 @@ class LTCausalMemory:
     def state(self) -> State:
         """Return everything that later frames depend on."""
         state = {"count": numbers(self.count)}
-        for number, past in enumerate(past for stage in self.past for past in stage):
+        for number, past in enumerate(self._layers()):
             state[f"{number}.tail"] = past.tail
             for name in ("windows", "strides"):
                 if (held := getattr(past, name)).buffer is not None:
@@ -267,21 +268,14 @@ class LTCausalMemory:
     def restore(self, state: State) -> None:
         """Resume from `state`."""
         self.count = int(state["count"])
-        for number, past in enumerate(past for stage in self.past for past in stage):
+        for number, past in enumerate(self._layers()):
             past.tail = state[f"{number}.tail"].to(past.tail.device)
             for name in ("windows", "strides"):
                 if f"{number}.{name}" in state:
-                    keys, values = state[f"{number}.{name}"].to(past.tail.device)
-                    getattr(past, name).append(keys, values)
+                    getattr(past, name).append(*state[f"{number}.{name}"].to(past.tail.device))
 
 
 def _layer_past(layer: Layer) -> LayerPast:
     conv = layer.dilated_conv
     tail = conv.weight.new_zeros(max(conv.shifts), conv.in_channels)
     return LayerPast(tail, KeyValues(), KeyValues())
-
-
-def _appended(past: KeyValues, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return all keys and all values [T, heads, d_h], the new ones last."""
-    kept = past.append(keys, values)
-    return kept[0], kept[1]

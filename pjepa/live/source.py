@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ import av
 import numpy as np
 
 from pjepa.core.tables import MAX_GAP_S
-from pjepa.core.time import TIME_TOLERANCE, cut_steps, token_count
+from pjepa.core.time import TIME_TOLERANCE, Sampling, cut_steps, token_count
 from pjepa.ui.console import InputError
 from pjepa.video.index import DECODE_ORDER
 from pjepa.video.reader import Frames, Reader, Upright, open_video
@@ -208,24 +207,20 @@ class LiveSource:
 
     def _read(self, video: Reader) -> None:
         """Read a file, starting with the hop that holds step `start`."""
-        grid, jumps = self.grid, video.info.jumps
-        steps = token_count(video.info.duration_s, grid.tokens_fps)
-        cuts = {cut_steps([jump.time_s], grid.tokens_fps)[0]: jump for jump in jumps}
-        edges = sorted({0, steps, *(cut for cut in cuts if cut < steps)})
-        hops = [
-            (first, min(first + grid.hop, end))
-            for begin, end in pairwise(edges)
-            for first in range(begin, end, grid.hop)
-        ]
-        for first, end in hops:
-            if end <= self.start:
+        grid, info = self.grid, video.info
+        steps = token_count(info.duration_s, grid.tokens_fps)
+        jumps = {cut_steps([jump.time_s], grid.tokens_fps)[0]: jump for jump in info.jumps}
+        sampling = Sampling(grid.tokens_fps, grid.tubelet, grid.hop, "take")
+        for hop in sampling.windows(steps, jumps_s=info.jumps_s):
+            if hop.stop <= self.start:
                 continue
             if self._stop.is_set():
                 return
-            times = np.arange(first * grid.tubelet, end * grid.tubelet) / grid.fps
+            times = np.arange(hop.start * grid.tubelet, hop.stop * grid.tubelet) / grid.fps
             frames = self.prepare(video.frames(times))
             self._came += 1
-            self.hand_over(Hop(first, end - first, frames, time.monotonic(), cuts.get(first)))
+            now, jump = time.monotonic(), jumps.get(hop.start)
+            self.hand_over(Hop(hop.start, hop.tokens, frames, now, jump))
 
     def _decode(self, pipe: Pipe) -> None:
         """Decode a pipe from its first frame."""
