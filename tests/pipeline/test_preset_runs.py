@@ -17,7 +17,7 @@ from pjepa.storage.reading import read_json
 from pjepa.streams.stream import StreamReader
 from pjepa.tools import paths
 from pjepa.tools.cli import app
-from pjepa.tools.compare.paper import COMBINED, PAPER
+from pjepa.tools.compare.paper import PAPER
 from pjepa.tools.presets import preset_names
 from tests.examples.ikea import write_checkout
 from tests.pipeline.in_process import SMALL, merged, project, run_stages
@@ -161,7 +161,7 @@ def test_a_preset_runs_to_its_report(
         assert chosen["by"] == params.select.by
     if params.data.ships_features:
         assert "patches: the takes ship features" in said
-    if name in PAPER or name in COMBINED:
+    if name in PAPER:
         check_table(name)
 
 

@@ -113,11 +113,11 @@ class Arm:
 class Comparison(Arm):
     """All experiments as one arm, the arms they fall into, and what two sides differ by.
 
-    `between`: second - first, of two experiments on the same takes, or of two arms.
+    Sides are two experiments on the same takes, or two arms; `between` is second - first.
     """
 
     arms: tuple[Arm, ...]
-    sides: tuple[str, ...]
+    sides: tuple[Arm, ...]
     between: Mapping[Key, Mapping[str, Interval]]
 
     @property
@@ -142,18 +142,13 @@ def comparison(experiments: Sequence[Experiment]) -> Comparison:
     arms = [_arm(alike, keys, first.report) for alike in by_settings(experiments)]
     if len(arms) == 1:
         arms = [every]
-    sides = arms
+    sides, between = arms, {}
     if len(experiments) == 2 and len({e.fold for e in experiments}) == 1:
         sides = [_arm([e], keys, first.report) for e in experiments]
-    between = {}
     if len(sides) == 2:
-        a, b = (side.pooled for side in sides)
-        between = {
-            (ours.probe, ours.representation): _difference(theirs, ours, first.report)
-            for ours, theirs in zip(a.cells, b.cells, strict=True)
-        }
-    called = tuple(side.name for side in sides)
-    return Comparison(every.experiments, every.pooled, tuple(arms), called, between)
+        pairs = zip(keys, *(side.pooled.cells for side in sides), strict=True)
+        between = {key: _difference(theirs, ours, first.report) for key, ours, theirs in pairs}
+    return Comparison(every.experiments, every.pooled, tuple(arms), tuple(sides), between)
 
 
 def _arm(experiments: Sequence[Experiment], keys: Sequence[Key], config: ReportConfig) -> Arm:
@@ -164,12 +159,12 @@ def _arm(experiments: Sequence[Experiment], keys: Sequence[Key], config: ReportC
     for key in keys:
         pooled = [pooled_cell([e.cells[key] for e in same], config) for same in folds.values()]
         cells.append(pooled[0] if len(pooled) == 1 else folded_cell(pooled, config))
+    by_key = dict(zip(keys, cells, strict=True))
     differences = tuple(
-        Difference(c.probe, c.representation, other.representation, _difference(c, other, config))
-        for c in cells
-        for name in REFERENCES
-        for other in cells
-        if other.probe == c.probe and other.representation == name != c.representation
+        Difference(probe, name, other, _difference(cell, by_key[probe, other], config))
+        for (probe, name), cell in by_key.items()
+        for other in REFERENCES
+        if other != name and (probe, other) in by_key
     )
     return Arm(tuple(experiments), Results(tuple(cells), differences))
 
