@@ -104,16 +104,6 @@ def medians_from(values: Mapping[str, Any]) -> Medians:
 
 # Trajectory diagnostics in feature space, and the progress profile.
 
-# Medians over EgoProceL validation videos, I3D features: raw, P-JEPA (paper, supplement).
-PAPER_TRAJECTORIES = {
-    "straightness": (0.0589, 0.0839),
-    "spearman": (0.6078, 0.9351),
-    "efficiency": (0.3512, 0.7685),
-    "monotonic": (0.5870, 0.7059),
-    "temporal_neighbor": (0.4737, 0.8000),
-    "adjacent_cosine": (0.0339, 0.3376),
-    "displacement": (0.2632, 1.1355),
-}
 SPREAD = (25.0, 75.0)  # percentiles over takes
 
 
@@ -201,15 +191,6 @@ def progress_profile(walks: Walks, bins: int) -> Profile | None:
 
 # t-SNE maps of segments, raw and contextualised, and the paths of takes on them.
 
-# Medians over EgoProceL validation videos on the paper's map: raw, P-JEPA (supplement).
-PAPER_PATHS = {
-    "straightness": (0.0282, 0.2141),
-    "median_step": (1.2410, 0.5858),
-    "step_90": (5.4648, 3.1594),
-    "longest_step": (7.7705, 10.0568),
-    "length": (37.5821, 33.3859),
-    "displacement": (1.3174, 6.2600),
-}
 PRINCIPAL = 50  # components kept before t-SNE, as is common
 PERPLEXITY = 30.0
 SMALLEST = 8  # points; below that there is no map to speak of

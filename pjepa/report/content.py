@@ -9,6 +9,7 @@ from typing import Any
 
 from pjepa.core.tables import Classes
 from pjepa.core.text import escaped
+from pjepa.report import markdown, widgets
 from pjepa.report.analyses import (
     SHOWN,
     Analyses,
@@ -31,73 +32,34 @@ from pjepa.report.gains import (
     f1_by_length,
     take_gains,
 )
-from pjepa.report.markdown import (
-    about_markdown,
-    background_parts,
-    class_gains_markdown,
-    conditions,
-    difference_tables,
-    fit_sentences,
-    headline,
-    lengths_markdown,
-    overview_markdown,
-    pair_parts,
-    paths_parts,
-    proof_markdown,
-    scores_markdown,
-    streaming_parts,
-    trajectory_parts,
-)
 from pjepa.report.page import Collapsible, Columns, Page, Part, script_json
 from pjepa.report.provenance import Origin, dated, origin_parts
 from pjepa.report.results import REFERENCE, Predictions, Results
 from pjepa.report.tables import by_privilege, report_json
-from pjepa.report.widgets import (
-    Curve,
-    class_data,
-    class_gain_data,
-    confusion_data,
-    curve_data,
-    length_data,
-    map_data,
-    probe_curve_data,
-    progress_data,
-    score_data,
-    sheet_data,
-    take_data,
-)
 from pjepa.select.curve import ProbeCurve
 from pjepa.storage.writing import atomic_folder, write_json
 
 # Parts that the page of a run and of a comparison share.
 
 MEGABYTE = 1_000_000
-PROBE_CURVE = (
-    "Frame accuracy of a linear probe on snapshots of the encoder, fitted on train takes and "
-    "scored on held-out train groups, which pretraining has not seen. `raw` is the stream itself, "
-    "`random` the same encoder untrained. It only shows: nothing is chosen by it."
-)
-PROGRESS = (
-    "Mean over takes of the progress p in bins of relative time; bands are the quartiles over "
-    "takes, the dotted line even progress. Every take is measured on its own line from first to "
-    "last segment, so all curves begin near 0 and end near 1."
-)
 TIMELINE_SHARE, PICTURE_SHARE = 0.6, 0.97  # of the page, up to which each of them may fill it
 
 
 def training_parts(
-    page: Page, owners: Mapping[str, tuple[Sequence[Curve], ProbeCurve]]
+    page: Page, owners: Mapping[str, tuple[Sequence[widgets.Curve], ProbeCurve]]
 ) -> list[Part]:
     """Return curves of pretraining and of the probe over its epochs.
 
     Runs share charts, by their names.
     """
     logged = {name or "pretraining": curves for name, (curves, _) in owners.items() if curves}
-    parts: list[Part] = [page.widget("curves", "curves", curve_data(logged))] if logged else []
+    parts: list[Part] = (
+        [page.widget("curves", "curves", widgets.curve_data(logged))] if logged else []
+    )
     probed = {name: curve for name, (_, curve) in owners.items() if curve.scores}
     if probed:
-        chart = page.widget("lines", "probe-curve", probe_curve_data(probed))
-        parts += ["### Linear probe over epochs", Columns([chart, PROBE_CURVE])]
+        chart = page.widget("lines", "probe-curve", widgets.probe_curve_data(probed))
+        parts += ["### Linear probe over epochs", Columns([chart, markdown.text("probe_curve")])]
     return parts
 
 
@@ -120,35 +82,28 @@ def timeline_parts(
     takes: list[dict[str, Any]] = []
     used = 0
     for choice in chosen_takes(gains, config.takes):
-        take = take_data(choice, tracks, groups[choice.gain.take_id])
+        take = widgets.take_data(choice, tracks, groups[choice.gain.take_id])
         used += len(script_json(take))
         if takes and used > TIMELINE_SHARE * room:
             break
         takes.append(take)
     pictured = 0
     for take in (take for take in takes if take["id"] in sheets):
-        sheet = sheet_data(sheets[take["id"]])
+        sheet = widgets.sheet_data(sheets[take["id"]])
         used += len(script_json(sheet))
         if used > PICTURE_SHARE * room:
             break
         take["frames"] = sheet
         pictured += 1
-    text = f"All {len(gains)} takes" if len(takes) == len(gains) else ""
-    text = text or f"**{len(takes)} of {len(gains)} takes**"
-    text += ": best, median and worst by gain first, then evenly between. "
-    if len(takes) < len(gains):
-        text += f"The rest is left out to keep the page below {config.page_mb:g} MB and readable. "
-    text += (
-        "Point at a segment for its class, time and mean score; click it for pictures. With the "
-        "keyboard: Tab to a strip, arrow keys, Enter. "
+    about = markdown.text(
+        "timelines",
+        shown=len(takes),
+        takes=len(gains),
+        pictured=pictured,
+        videos=bool(sheets),
+        config=config,
     )
-    if not config.frames:
-        text += "Pictures are off (`report.frames`)."
-    elif not sheets:
-        text += "No videos were found on this machine, so there are no pictures."
-    elif pictured < len(takes):
-        text += f"Pictures of {pictured} takes fit into the page."
-    return [text, page.widget("timelines", "timelines", {"takes": takes})]
+    return [about, page.widget("timelines", "timelines", {"takes": takes})]
 
 
 def class_parts(
@@ -163,19 +118,21 @@ def class_parts(
     names = list(predictions)
     bins = f1_by_length(predictions, classes.background, config.length_bins)
     counts = {n: class_confusion(p, len(classes.names)) for n, p in predictions.items()}
-    table = class_gains_markdown(gains, names, classes)
+    table = markdown.class_gains(gains, names, classes)
     return [
-        page.widget("gains", f"gains-{probe}", class_gain_data(gains, names)),
-        "Share of a class's tokens that are right; lines are 95 % intervals over groups.",
+        page.widget("gains", f"gains-{probe}", widgets.class_gain_data(gains, names)),
+        markdown.text("classes"),
         Collapsible("Every class as a table", table),
         f"### {escaped(probe)}: F1@50 by segment length",
         Columns(
-            [page.widget("lines", f"lengths-{probe}", length_data(bins)), lengths_markdown(bins)]
+            [
+                page.widget("lines", f"lengths-{probe}", widgets.length_data(bins)),
+                markdown.lengths(bins),
+            ]
         ),
-        "Bins hold about equally many true segments. Recall counts true segments of a bin, "
-        "precision predicted ones by their own length.",
+        markdown.text("lengths"),
         f"### {escaped(probe)}: confusion",
-        page.widget("confusion", f"confusion-{probe}", confusion_data(counts)),
+        page.widget("confusion", f"confusion-{probe}", widgets.confusion_data(counts)),
     ]
 
 
@@ -187,18 +144,21 @@ def trajectory_and_progress(
     lines: Sequence[str],
 ) -> list[Part]:
     """Return trajectories, and progress with these lines of the chart shown at first."""
-    parts: list[Part] = ["### Trajectories", *trajectory_parts(trajectories, takes)]
+    parts: list[Part] = ["### Trajectories", *markdown.trajectories(trajectories, takes)]
     if profiles:
-        chart = progress_data(profiles)
+        chart = widgets.progress_data(profiles)
         chart["hidden"] = [name for name in profiles if name not in lines]
-        parts += ["### Progress", Columns([page.widget("lines", "progress", chart), PROGRESS])]
+        parts += [
+            "### Progress",
+            Columns([page.widget("lines", "progress", chart), markdown.text("progress")]),
+        ]
     return parts
 
 
 def map_parts(page: Page, key: str, maps: Maps) -> list[Part]:
     """Return the maps of the same segments, and the table of the paths on them."""
-    chart = map_data(maps.points, maps.labels, maps.times, maps.takes, maps.take)
-    return [page.widget("maps", key, chart), *paths_parts(maps)]
+    chart = widgets.map_data(maps.points, maps.labels, maps.times, maps.takes, maps.take)
+    return [page.widget("maps", key, chart), *markdown.paths(maps)]
 
 
 # The page of a run.
@@ -215,7 +175,7 @@ class ReportRun:
     predictions: Mapping[tuple[str, str], Predictions]  # probe, representation
     tracks: Sequence[Track]
     analyses: Analyses
-    curves: Sequence[Curve]
+    curves: Sequence[widgets.Curve]
     probe_curve: ProbeCurve
     sheets: Mapping[str, Sheet]
     origin: Origin
@@ -239,8 +199,8 @@ def run_page(run: ReportRun) -> Page:
         f"{len(set(groups.values()))} groups",
         dated(run.origin.revision),
     ]
-    page = Page("P-JEPA report", " · ".join(facts), headline(run.results))
-    page.data["classes"] = class_data(run.classes)
+    page = Page("P-JEPA report", " · ".join(facts), markdown.headline(run.results))
+    page.data["classes"] = widgets.class_data(run.classes)
     page.add("results", "Results", _results(run, page))
     page.add("pair", "Two steps that look alike", _pair(run, page))
     page.add("features", "Feature space", _features(run, page))
@@ -259,38 +219,40 @@ def _results(run: ReportRun, page: Page) -> list[Part]:
     results = run.results
     parts: list[Part] = []
     if len(results.probes) > 1:
-        parts += ["### All probes, `acc`", overview_markdown(results)]
+        parts += ["### All probes, `acc`", markdown.overview(results)]
     for probe in results.probes:
         demo = run.demo if probe == results.probes[0] else None
         cells = results.of_probe(probe)
-        chart = page.widget("scores", f"scores-{probe}", score_data(by_privilege(cells), demo))
-        parts += [f"### Probe {escaped(probe)}", Columns([chart, about_markdown(cells)])]
-        table, texts = scores_markdown(results, probe), [fit_sentences(cells)]
-        texts += streaming_parts(results, probe)
-        wide = any(text.startswith("|") for text in texts)  # streamed scores have many columns
+        chart = page.widget(
+            "scores", f"scores-{probe}", widgets.score_data(by_privilege(cells), demo)
+        )
+        parts += [f"### Probe {escaped(probe)}", Columns([chart, markdown.about(cells)])]
+        table, texts = markdown.scores(results, probe), [markdown.fit(cells)]
+        texts += markdown.streaming(results, probe)
+        wide = any(each.startswith("|") for each in texts)  # streamed scores have many columns
         parts += [table, *texts] if wide else [Columns([table, "\n\n".join(texts)])]
-        main, others = difference_tables(results, probe)
+        main, others = markdown.differences(results, probe)
         main = main or f"None: `{REFERENCE}` is not among the cells."
-        proof = [] if demo is None else [f"### The demo's proof\n\n{proof_markdown(results, demo)}"]
+        proof = [] if demo is None else [f"### The demo's proof\n\n{markdown.proof(results, demo)}"]
         parts.append(Columns([f"### Differences\n\n{main}", *proof]))
         if others:
             parts.append(Collapsible("All other differences", others))
-    return [*parts, "### How to read the numbers", conditions(results)]
+    return [*parts, "### How to read the numbers", markdown.conditions(results)]
 
 
 def _pair(run: ReportRun, page: Page) -> list[Part]:
     view = run.analyses.pair
     if view is None:
         return []
-    text, rule = pair_parts(view, run.classes, run.results.probes[0])
+    chosen, rule = markdown.pair(view, run.classes, run.results.probes[0])
     gain = next(gain for gain in run.gains() if gain.take_id == view.take)
     choice = ChosenTake(gain, "most of the rarer of the two classes", "pair")
-    take = take_data(choice, run.tracks, run.tracks[0].cell.statistics.groups[view.take])
+    take = widgets.take_data(choice, run.tracks, run.tracks[0].cell.statistics.groups[view.take])
     take["focus"] = [view.pair.first, view.pair.second]
     if view.take in run.sheets:
-        take["frames"] = sheet_data(run.sheets[view.take])
-    maps = page.widget("maps", "pair-map", map_data(view.points, view.labels))
-    return [text, maps, rule, page.widget("take", "pair-take", take)]
+        take["frames"] = widgets.sheet_data(run.sheets[view.take])
+    maps = page.widget("maps", "pair-map", widgets.map_data(view.points, view.labels))
+    return [chosen, maps, rule, page.widget("take", "pair-take", take)]
 
 
 def _features(run: ReportRun, page: Page) -> list[Part]:
@@ -321,7 +283,7 @@ def _provenance(run: ReportRun) -> list[Part]:
     for probe in run.results.probes:
         if len(run.results.probes) > 1:
             parts.append(f"### Probe {escaped(probe)}")
-        parts += background_parts(run.results, probe)
+        parts += markdown.background(run.results, probe)
     return [*parts, *origin_parts(run.origin)]
 
 
@@ -342,20 +304,22 @@ def write_report(run: ReportRun, out: Path) -> None:
         learned = run.predictions.get((run.results.probes[0], SHOWN[1]))
         write_plots(folder / "plots", run.analyses.profiles, learned, run.classes)
         page = run_page(run)
-        pictures = [f"![{escaped(text)}]({TIMELINES}/{name})" for name, text in drawn.items()]
+        pictures = [f"![{escaped(caption)}]({TIMELINES}/{n})" for n, caption in drawn.items()]
         _write_page(page, folder, ["## Timelines", *pictures] if pictures else [])
 
 
 def _write_page(page: Page, folder: Path, more: Sequence[str] = ()) -> None:
     (folder / "index.html").write_text(page.html(), encoding="utf-8")
-    text = page.markdown("Results", without=("timelines", "training"))
-    (folder / "report.md").write_text("\n\n".join([text.rstrip(), *more]) + "\n", encoding="utf-8")
+    report = page.markdown("Results", without=("timelines", "training"))
+    (folder / "report.md").write_text("\n\n".join([report.rstrip(), *more]) + "\n", "utf-8")
 
 
-def write_unlabelled(reason: str, curves: Sequence[Curve], origin: Origin, out: Path) -> None:
+def write_unlabelled(
+    reason: str, curves: Sequence[widgets.Curve], origin: Origin, out: Path
+) -> None:
     """Write the report of data without labels: what was pretrained, and why nothing is scored."""
     page = Page("P-JEPA report", "a data set without labels")
-    page.data["classes"] = class_data(Classes((), None))
+    page.data["classes"] = widgets.class_data(Classes((), None))
     where = "Features are in `data/representations/`; `models/pjepa` encodes more takes."
     page.add("results", "Results", [f"No probe was run: {escaped(reason)}.", where])
     page.add("training", "Training", training_parts(page, {"": (curves, ProbeCurve())}))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pjepa.core.tables import Classes
 from pjepa.core.text import escaped, markdown_table
-from pjepa.metrics.bootstrap import FEWEST, Interval
+from pjepa.metrics.bootstrap import FEWEST
 from pjepa.metrics.lengths import LengthBin
 from pjepa.metrics.segmentation import convention_named
 from pjepa.report.analyses import (
     ENOUGH,
     LEARNED,
     PAIR_POINTS,
-    PAPER_PATHS,
-    PAPER_TRAJECTORIES,
     SHOWN,
     Maps,
     Medians,
@@ -34,6 +37,26 @@ from pjepa.report.tables import (
     with_span,
 )
 from pjepa.report.widgets import length_name
+
+SPACES = re.compile("[ \n]+")
+
+
+def text(name: str, **values: Any) -> str:
+    """Return a paragraph of assets/texts.md."""
+    return SPACES.sub(" ", getattr(_texts(), name)(**values)).strip()
+
+
+@cache
+def _texts() -> Any:
+    environment = Environment(
+        loader=PackageLoader("pjepa.report", "assets"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"escaped": escaped, "span": span}
+    return environment.get_template("texts.md").module
+
 
 # The finding of a run in one sentence, and one line that explains each representation.
 
@@ -60,41 +83,22 @@ def headline(results: Results) -> str:
         before, after = (results.cell(probe, name) for name in SHOWN)
         gain = results.difference(probe, LEARNED, REFERENCE)
         if before and after and gain:
-            score = f"{after.metrics['acc']:.1f} % of the action tokens"
-            text = (
-                f"A {escaped(probe)} probe names the right step for **{score}** on P-JEPA "
-                f"features: **{_points(gain.intervals['acc'])}** against raw features"
-                f"{_best_control(results, probe)}."
+            controls = [c for c in results.of_probe(probe) if c.representation in CONTROLS]
+            best = max(controls, key=lambda cell: cell.metrics["acc"], default=None)
+            over = best and results.difference(probe, LEARNED, best.representation)
+            return text(
+                "headline",
+                probe=probe,
+                before=before,
+                after=after,
+                gain=gain.intervals["acc"],
+                control=best,
+                over_control=over and over.intervals["acc"],
             )
-            if after.given_boundaries and not before.given_boundaries:
-                text += (
-                    " P-JEPA was given the annotated boundaries of the steps, raw features were "
-                    "not."
-                )
-            return text
     return ""
 
 
-def _best_control(results: Results, probe: str) -> str:
-    """Return the comparison with the control that scores best; empty without controls."""
-    controls = [c for c in results.of_probe(probe) if c.representation in CONTROLS]
-    if not controls:
-        return ""
-    best = max(controls, key=lambda cell: cell.metrics["acc"])
-    name = f"`{best.representation}`, the best control"
-    gain = results.difference(probe, LEARNED, best.representation)
-    if gain is None:
-        return f"; {name}, reaches {best.metrics['acc']:.1f} %"
-    return f", and {_points(gain.intervals['acc'])} against {name}"
-
-
-def _points(gain: Interval) -> str:
-    what = "95\N{NO-BREAK SPACE}% interval " if gain.holds else ""
-    unclear = ", no clear difference" if gain.holds and not gain.excludes_zero else ""
-    return f"{gain.mean:+.1f} points ({what}{span(gain)}{unclear})"
-
-
-def about_markdown(cells: list[Cell]) -> str:
+def about(cells: list[Cell]) -> str:
     """Return one line for each representation of one probe, in the order of the chart."""
     rows = [[f"`{marked_name(c)}`", ABOUT[c.representation]] for c in by_privilege(cells)]
     return markdown_table(["representation", "what it is"], rows)
@@ -116,7 +120,7 @@ CHOSEN = {
 }
 
 
-def overview_markdown(results: Results) -> str:
+def overview(results: Results) -> str:
     """Return `acc` of every probe on every representation, offline and streamed."""
     names = list(dict.fromkeys(cell.representation for cell in results.cells))
     rows = []
@@ -131,7 +135,7 @@ def overview_markdown(results: Results) -> str:
     return markdown_table(["probe", "context", *(heads[name] for name in names)], rows)
 
 
-def scores_markdown(results: Results, probe: str) -> str:
+def scores(results: Results, probe: str) -> str:
     """Return the headline table; bold: significantly better than raw (95 % interval)."""
     cells, rows = results.of_probe(probe), []
     names = metric_names(cells)
@@ -162,16 +166,13 @@ def score_text(results: Results, cell: Cell, metric: str, protocol: str = OFFLIN
     return f"**{metrics[metric]:.1f}**" if sure else f"{metrics[metric]:.1f}"
 
 
-def streaming_parts(results: Results, probe: str) -> list[str]:
+def streaming(results: Results, probe: str) -> list[str]:
     """Return the streamed tables of one probe, or a sentence where they equal the offline one."""
     parts = []
     for protocol, how in PROTOCOLS.items():
         mine = [cell for cell in results.of_probe(probe) if protocol in cell.streamed]
         if mine and all(cell.streamed[protocol].equals_offline for cell in mine):
-            parts.append(
-                f"Streamed, {how}: the same as the offline scores. A prediction of this probe "
-                "never depends on later tokens than it is given."
-            )
+            parts.append(text("streamed_alike", how=how))
         elif mine:
             parts += [f"Streamed, {how}:", _streamed_markdown(results, mine, protocol)]
     return ["### Streaming", *parts] if parts else []
@@ -189,63 +190,28 @@ def _streamed_markdown(results: Results, cells: list[Cell], protocol: str) -> st
     return markdown_table([*_header(cells, STREAMED), *sight], rows)
 
 
-def fit_sentences(cells: list[Cell]) -> str:
+def fit(cells: list[Cell]) -> str:
     """Return how the probe was fitted and chosen, what it sees and how many labels it had."""
-    first, labels = cells[0], cells[0].labels
-    chosen = ", ".join(CHOSEN[name] for name in dict.fromkeys(c.selection for c in cells))
-    how = "Fitted to convergence" if first.paper else "Trained"
-    sentences = [f"{how}; choices made on {chosen}.", _sight_sentence(first)]
-    if first.runs > 1 or cells[-1].runs > 1:
-        sentences.append(f"Means over up to {max(cell.runs for cell in cells)} runs.")
-    if labels["label_fraction"] < 1:
-        sentences.append(
-            f"Labels of {labels['takes']} of {labels['of']} train takes ({labels['variant']} "
-            f"variant: {labels['why']})."
-        )
-    return " ".join(sentences)
-
-
-def _sight_sentence(cell: Cell) -> str:
-    """Return how far ahead a prediction of the probe itself depends on tokens."""
-    sight = cell.sight
-    if sight["whole_take"]:
-        return "A prediction depends on the whole take."
-    if sight["to"] == "token":
-        return "A prediction depends on no later token."
-    given = ", which it is told" if sight["to"] == "segment" else ""
-    ahead = f"{sight['lookahead_s']:g} s ahead"
-    return f"A prediction depends on tokens up to {ahead}, to the end of its {sight['to']}{given}."
+    choices = [CHOSEN[name] for name in dict.fromkeys(cell.selection for cell in cells)]
+    return text("fit", first=cells[0], choices=choices, runs=max(cell.runs for cell in cells))
 
 
 def conditions(results: Results) -> str:
     """Return what was scored, how, and what intervals and bold mean."""
     first = results.cells[0]
     groups = first.statistics.groups
-    count = len(set(groups.values()))
-    how = (
-        "accuracy and F1 are pooled over takes and Edit is a mean over takes"
-        if convention_named(first.convention).pooled
-        else "every score is a mean over takes"
-    )
-    certainty = (
-        f"{count} groups are too few for intervals (at least {FEWEST}): none is given, and "
-        "nothing is bold."
-        if count < FEWEST
-        else f"Intervals are 95 %, from a paired bootstrap over the {count} groups; variants and "
-        "seeds are averaged in each resample. **Bold**: better than the same probe on "
-        f"`{REFERENCE}`, and the interval of the difference excludes 0."
-    )
-    return (
-        f"Percent on the `{first.split}` split: {len(groups)} takes in {count} groups. Metric "
-        f"convention `{first.convention}`: {how}; `acc` leaves background out, `acc_bg` counts "
-        "it, `acc_vote` is `acc` after a majority vote inside the true segments (what a "
-        "representation without boundaries would score if it were given them), `macro_f1` is the "
-        "mean over classes, `top1` classifies whole segments by the mean of their predictions. "
-        f"{certainty} {LEGEND}."
+    return text(
+        "conditions",
+        cell=first,
+        takes=len(groups),
+        groups=len(set(groups.values())),
+        fewest=FEWEST,
+        pooled=convention_named(first.convention).pooled,
+        legend=LEGEND,
     )
 
 
-def difference_tables(results: Results, probe: str) -> tuple[str, str]:
+def differences(results: Results, probe: str) -> tuple[str, str]:
     """Return differences of acc and its voted form: the named comparisons and everything
     against raw, then all others, each pair once. Empty without any.
     """
@@ -274,7 +240,7 @@ def _differences_markdown(corner: str, differences: Sequence[Difference]) -> str
     return markdown_table(header, rows) if rows else ""
 
 
-def proof_markdown(results: Results, demo: DemoNumbers) -> str:
+def proof(results: Results, demo: DemoNumbers) -> str:
     """Return the demo's ceilings and the lines of its proof as a list."""
     lines = [
         f"- ceilings of `acc`: appearance {demo.appearance:.1f} %, history {demo.history:.1f} % "
@@ -287,10 +253,10 @@ def proof_markdown(results: Results, demo: DemoNumbers) -> str:
 # What each representation was given, the paper's own fit, warnings.
 
 
-def background_parts(results: Results, probe: str) -> list[str]:
+def background(results: Results, probe: str) -> list[str]:
     """Return what a probe's representations were given, the paper's own fit, and warnings."""
     cells = results.of_probe(probe)
-    parts = ["### What each representation was given", given_markdown(cells)]
+    parts = ["### What each representation was given", given(cells)]
     if cells[0].paper:
         names = metric_names(cells)
         rows = [
@@ -313,7 +279,7 @@ def background_parts(results: Results, probe: str) -> list[str]:
     return parts
 
 
-def given_markdown(cells: Sequence[Cell]) -> str:
+def given(cells: Sequence[Cell]) -> str:
     """Return what each representation of one probe was given: boundaries, labels, sight."""
     rows = []
     for cell in by_privilege(cells):
@@ -333,104 +299,60 @@ def given_markdown(cells: Sequence[Cell]) -> str:
 
 # The analyses: tables beside the paper's, and how to read them.
 
-DIAGNOSTICS = {
-    "straightness": "straightness ↑",
-    "spearman": "time-progress Spearman ↑",
-    "efficiency": "progress efficiency ↑",
-    "monotonic": "monotonic fraction ↑",
-    "temporal_neighbor": "adjacent temporal NN ↑",
-    "adjacent_cosine": "adjacent cosine distance ↓",
-    "displacement": "start-end displacement ↑",
+# A column, and the paper's medians over EgoProceL validation videos, I3D: raw, P-JEPA (supplement).
+Diagnostics = Mapping[str, tuple[str, float, float]]
+TRAJECTORIES: Diagnostics = {
+    "straightness": ("straightness ↑", 0.0589, 0.0839),
+    "spearman": ("time-progress Spearman ↑", 0.6078, 0.9351),
+    "efficiency": ("progress efficiency ↑", 0.3512, 0.7685),
+    "monotonic": ("monotonic fraction ↑", 0.5870, 0.7059),
+    "temporal_neighbor": ("adjacent temporal NN ↑", 0.4737, 0.8000),
+    "adjacent_cosine": ("adjacent cosine distance ↓", 0.0339, 0.3376),
+    "displacement": ("start-end displacement ↑", 0.2632, 1.1355),
 }
-PATHS = {
-    "straightness": "straightness ↑",
-    "median_step": "median step ↓",
-    "step_90": "90th-percentile step ↓",
-    "longest_step": "longest step ↓",
-    "length": "path length ↓",
-    "displacement": "start-end displacement ↑",
+MAP_PATHS: Diagnostics = {
+    "straightness": ("straightness ↑", 0.0282, 0.2141),
+    "median_step": ("median step ↓", 1.2410, 0.5858),
+    "step_90": ("90th-percentile step ↓", 5.4648, 3.1594),
+    "longest_step": ("longest step ↓", 7.7705, 10.0568),
+    "length": ("path length ↓", 37.5821, 33.3859),
+    "displacement": ("start-end displacement ↑", 1.3174, 6.2600),
 }
 OTHER_DATA = "paper, other data (EgoProceL, I3D)"
 
 
-def trajectory_parts(trajectories: Mapping[str, Medians], takes: int) -> list[str]:
+def trajectories(rows: Mapping[str, Medians], takes: int) -> list[str]:
     """Return the feature-space table, the paper's two rows below, and how to read it."""
-    return [
-        diagnostics_markdown(trajectories, DIAGNOSTICS, PAPER_TRAJECTORIES),
-        f"Medians over {takes} takes with 95 % intervals from a bootstrap over groups. A take is "
-        "its segments in order, each its mean feature, L2-normalised; progress is the place along "
-        "the take's own line from first to last segment. Progress efficiency is net progress over "
-        "total variation, `|p_T - p_1| / sum |p_(t+1) - p_t|`: 1 if the path never turns back. "
-        "These numbers describe the features; they are not task performance. Arrows are the "
-        "paper's reading.",
-    ]
+    return [diagnostics(rows, TRAJECTORIES), text("trajectories", takes=takes)]
 
 
-def paths_parts(maps: Maps) -> list[str]:
+def paths(maps: Maps) -> list[str]:
     """Return the table of paths on the maps, and what the maps show."""
-    takes = f"all {maps.of} takes"
-    if len(maps.takes) < maps.of:
-        takes = f"{len(maps.takes)} of {maps.of} takes, drawn at random (`report.map_points`)"
-    return [
-        diagnostics_markdown(maps.paths, PATHS, PAPER_PATHS),
-        f"t-SNE of segment features ({len(maps.take)} segments, {takes}). The table measures the "
-        "takes' paths on the map. t-SNE keeps neighbourhoods, not distances: it describes the "
-        "picture only.",
-    ]
+    return [diagnostics(maps.paths, MAP_PATHS), text("maps", maps=maps)]
 
 
-def diagnostics_markdown(
-    rows: Mapping[str, Medians],
-    columns: Mapping[str, str],
-    paper: Mapping[str, tuple[float, float]],
-) -> str:
+def diagnostics(rows: Mapping[str, Medians], columns: Diagnostics) -> str:
     """Return one row per representation with intervals, then the paper's (other data)."""
+    titles, *paper = zip(*columns.values(), strict=True)
     table = [
         [f"`{name}`", *(with_span(medians[column], ".3f") for column in columns)]
         for name, medians in rows.items()
     ]
     table.append([f"*{OTHER_DATA}*", *[""] * len(columns)])
-    for name, values in zip(("raw", "P-JEPA"), zip(*paper.values(), strict=True), strict=True):
+    for name, values in zip(("raw", "P-JEPA"), paper, strict=True):
         table.append([name, *(f"{value:.3f}" for value in values)])
-    return markdown_table(["representation", *columns.values()], table)
+    return markdown_table(["representation", *titles], table)
 
 
-def pair_parts(view: PairView, classes: Classes, probe: str) -> list[str]:
+def pair(view: PairView, classes: Classes, probe: str) -> list[str]:
     """Return which pair was chosen, by which rule, and the pair that lost."""
-    pair, worst = view.pair, view.worst
-    first, second = (escaped(classes.numbered(label)) for label in (pair.first, pair.second))
-    text = (
-        f"**{first}** and **{second}**: a {escaped(probe)} probe takes one for the other in "
-        f"{pair.before:.0f} % of their tokens on `raw` and in {pair.after:.0f} % on `pjepa`. "
-    )
-    if pair.gain > 0:
-        text += (
-            "Of all pairs this one fell most: it is chosen to show what context can do, not what "
-            "is typical. "
-        )
-    else:
-        text += (
-            "**No pair is confused less on `pjepa` than on `raw`**; this is the one `raw` confuses "
-            "most. "
-        )
-    if worst.gain >= 0:
-        text += "No pair is confused more on `pjepa`."
-    else:
-        lost = (escaped(classes.numbered(label)) for label in (worst.first, worst.second))
-        text += (
-            f"The pair that got worst is {' and '.join(lost)}: {worst.before:.0f} % on `raw`, "
-            f"{worst.after:.0f} % on `pjepa`."
-        )
-    apart = ", ".join(f"{value:.2f} `{name}`" for name, value in view.silhouette.items())
-    rule = (
-        f"The maps are t-SNE of up to {PAIR_POINTS} tokens of the two classes (classes with fewer "
-        f"than {ENOUGH} tokens are not considered). Mean silhouette of the two in feature space "
-        f"(cosine; 1: apart, 0: mixed): {apart}. Below: the take with most of the rarer one."
-    )
-    return [text, rule]
+    labels = (view.pair.first, view.pair.second, view.worst.first, view.worst.second)
+    names = {label: classes.numbered(label) for label in labels}
+    chosen = text("pair", view=view, names=names, probe=probe)
+    return [chosen, text("pair_maps", view=view, most=PAIR_POINTS, enough=ENOUGH)]
 
 
-def class_gains_markdown(gains: Sequence[ClassGain], names: Sequence[str], classes: Classes) -> str:
+def class_gains(gains: Sequence[ClassGain], names: Sequence[str], classes: Classes) -> str:
     """Return every class: share of its frames that are right, before and after."""
     rows = [
         [
@@ -447,7 +369,7 @@ def class_gains_markdown(gains: Sequence[ClassGain], names: Sequence[str], class
     )
 
 
-def lengths_markdown(bins: Mapping[str, Sequence[LengthBin]]) -> str:
+def lengths(bins: Mapping[str, Sequence[LengthBin]]) -> str:
     """Return F1@50 by segment length: one row per bin."""
     rows = [
         [length_name(same[0]), str(same[0].true), *(f"{row.f1:.1f}" for row in same)]

@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml
 
-from pjepa.core.text import escaped, markdown_table
+from pjepa.core.text import markdown_table
+from pjepa.report.markdown import text
 from pjepa.report.page import Collapsible, Part
 from pjepa.storage.reading import file_sha256
 
 SHOWN = 16  # hex digits
-NAMED = 5  # changed files that are named
 # What a run is made from. Not dvc.lock and results: DVC rewrites them while it runs.
 INPUTS = ("pjepa", "stages", "dvc.yaml", "params.yaml", "data/sources")
 
@@ -79,30 +79,11 @@ def origin_parts(origin: Origin) -> list[Part]:
     rows = [[f"`{name}`", f"`{value[:SHOWN]}`"] for name, value in origin.data.items()]
     return [
         "### Code",
-        f"Code: pjepa {_version()}; the {origin.code_files} files that dvc.yaml tracks for "
-        f"`report` have the sha256 `{origin.code[:SHOWN]}`. {revision_text(origin.revision)} "
-        "dvc.lock holds the hash of every file of code and data of every stage.",
+        text("code", version=_version(), origin=origin, digits=SHOWN),
         "### Data",
         markdown_table(["file", "sha256"], rows),
         params_part(origin.params),
     ]
-
-
-def revision_text(revision: Revision | None) -> str:
-    """Return the revision as a sentence."""
-    if revision is None:
-        return (
-            "The Git revision is left out (`report.git_revision`), so that the same inputs give "
-            "the same page on every commit; `git log -1 -- dvc.lock` names the commit of this one."
-        )
-    if not revision.commit:
-        return "Git revision: none, the folder is not a Git repository with a commit."
-    text = f"Git revision `{revision.commit}`, "
-    if not revision.changed:
-        return f"{text}code and parameters as committed."
-    names = ", ".join(escaped(name) for name in revision.changed[:NAMED])
-    more = len(revision.changed) - NAMED
-    return f"{text}**with uncommitted changes**: {names}{f' and {more} more' * (more > 0)}."
 
 
 def dated(revision: Revision | None) -> str:

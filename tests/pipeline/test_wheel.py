@@ -61,7 +61,8 @@ def test_it_holds_the_library_and_nothing_else(wheel: Path) -> None:
         names = set(file.namelist())
     info = f"pjepa-{__version__}.dist-info"
     assert {name.split("/")[0] for name in names} == {"pjepa", info}
-    assert {"pjepa/py.typed", "pjepa/__main__.py", "pjepa/report/assets/page.html"} <= names
+    data = {"pjepa/report/assets/page.html", "pjepa/tools/compare/paper.csv"}
+    assert {"pjepa/py.typed", "pjepa/__main__.py", *data} <= names
     presets = {f"pjepa/presets/{path.name}" for path in (ROOT / "presets").glob("*.yaml")}
     assert presets <= names
 

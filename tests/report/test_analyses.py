@@ -13,7 +13,7 @@ from pjepa.core.tables import Classes, read_classes
 from pjepa.metrics.bootstrap import Interval
 from pjepa.metrics.segmentation import take_statistics
 from pjepa.metrics.trajectory import progress, segment_vectors, trajectory
-from pjepa.report.analyses import PAPER_TRAJECTORIES as PAPER
+from pjepa.report import markdown
 from pjepa.report.analyses import (
     Analyses,
     ClassPair,
@@ -34,7 +34,6 @@ from pjepa.report.analyses import (
 from pjepa.report.config import ReportConfig
 from pjepa.report.figures import MOST_ROWS, confusion_rows, plot_name, write_plots
 from pjepa.report.gains import class_gains
-from pjepa.report.markdown import diagnostics_markdown, pair_parts, trajectory_parts
 from pjepa.report.results import CellStatistics, TakePrediction, read_predictions, read_results
 from pjepa.streams.stream import StreamReader
 from pjepa.tools import paths
@@ -107,7 +106,7 @@ def test_the_pair_is_one_that_looks_alike(found: Analyses, project: Path) -> Non
     assert (pair.first, pair.second) in ((1, 2), (3, 4))
     assert pair.before > pair.after
     assert found.pair.silhouette["pjepa"] > found.pair.silhouette["raw"]
-    text = pair_parts(found.pair, read_classes(paths.CLASSES), "linear")[0]
+    text = markdown.pair(found.pair, read_classes(paths.CLASSES), "linear")[0]
     assert "not what is typical" in text
 
 
@@ -128,7 +127,7 @@ def test_the_pair_by_hand() -> None:
     worse = ClassPair(1, 2, 100, before=10.0, after=30.0)
     assert chosen_pair([ClassPair(0, 1, 9, 5.0, 6.0), worse]) == (worse, worse)
     view = PairView(worse, worse, "t", np.zeros(1), {}, {})
-    text = pair_parts(view, Classes(("a", "b", "<c>"), None), "linear")[0]
+    text = markdown.pair(view, Classes(("a", "b", "<c>"), None), "linear")[0]
     assert "No pair is confused less" in text
     assert "\\<c\\>" in text
 
@@ -157,10 +156,11 @@ def test_class_gains_by_hand() -> None:
 
 
 def test_tables_stand_beside_the_papers(found: Analyses) -> None:
-    text = "\n".join(trajectory_parts(found.trajectories, found.takes))
+    text = "\n".join(markdown.trajectories(found.trajectories, found.takes))
     assert "paper, other data" in text
     assert "| raw | 0.059 | 0.608 | 0.351 | 0.587 | 0.474 | 0.034 | 0.263 |" in text
-    empty = diagnostics_markdown({"x": dict.fromkeys(PAPER)}, dict.fromkeys(PAPER, "c"), PAPER)
+    columns = {"one": ("one", 0.0, 0.0)}
+    empty = markdown.diagnostics({"x": {"one": None}}, columns)
     assert "undefined" in empty
     stored = json.loads(json.dumps(analyses_json(found)))
     again, before = (

@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from pjepa.report import markdown
 from pjepa.report.page import markdown_html
-from pjepa.report.provenance import Revision, dated, git_revision, revision_text
+from pjepa.report.provenance import Revision, dated, git_revision
+
+
+def revision_text(revision: Revision | None) -> str:
+    return markdown.text("revision", revision=revision)
 
 
 def git(*arguments: str) -> str:

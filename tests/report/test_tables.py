@@ -11,10 +11,10 @@ import pytest
 from pjepa.core.text import escaped, markdown_table
 from pjepa.metrics.bootstrap import Interval
 from pjepa.probes.linear.probe import primitive_targets
+from pjepa.report import markdown
 from pjepa.report.config import CONTROLS, ENCODED, KNOWN, ReportConfig
 from pjepa.report.content import run_page
 from pjepa.report.gains import DemoNumbers, demo_numbers, proof_claims
-from pjepa.report.markdown import ABOUT, headline, overview_markdown, score_text, scores_markdown
 from pjepa.report.results import Results, read_results
 from pjepa.report.tables import (
     claim_line,
@@ -139,12 +139,12 @@ def test_streams_are_compared_where_they_differ(both: Results) -> None:
         for protocol in ("offline", "segments", "seconds"):
             gain = both.difference(cell.probe, cell.representation, "raw", protocol)
             if gain is not None:
-                text = score_text(both, cell, "acc", protocol)
+                text = markdown.score_text(both, cell, "acc", protocol)
                 assert text.startswith("**") == (gain.intervals["acc"].low > 0)
 
 
 def test_bold_means_surely_better_than_raw(project: Path) -> None:
-    lines = scores_markdown(results(), "linear").splitlines()
+    lines = markdown.scores(results(), "linear").splitlines()
     rows = {line.split("|")[1].strip().strip("`"): line for line in lines}
     assert "**" in rows["pjepa"]
     assert "**" not in rows["raw"]
@@ -158,7 +158,7 @@ def test_the_headline_is_one_finding_with_its_interval(project: Path) -> None:
     found = results()
     gain = found.difference("linear", "pjepa", "raw")
     assert gain is not None
-    text = headline(found).replace("\N{NO-BREAK SPACE}", " ")
+    text = markdown.headline(found).replace("\N{NO-BREAK SPACE}", " ")
     acc = gain.intervals["acc"]
     assert f"**{acc.mean:+.1f} points (95 % interval {span(acc)})** against raw" in text
     assert "`history`, the best control" in text
@@ -166,10 +166,10 @@ def test_the_headline_is_one_finding_with_its_interval(project: Path) -> None:
     vague = replace(gain, intervals={**gain.intervals, "acc": Interval(1.0, -2.0, 4.0, 9)})
     few = replace(gain, intervals={**gain.intervals, "acc": Interval(1.0, -2.0, 4.0, 3)})
     for other, words in ((vague, "+4.0, no clear difference)"), (few, "3 groups: no interval)")):
-        assert words in headline(replace(found, differences=(other,)))
+        assert words in markdown.headline(replace(found, differences=(other,)))
     raw = tuple(cell for cell in found.cells if cell.representation == "raw")
-    assert headline(replace(found, cells=raw, differences=())) == ""
-    assert set(ABOUT) == set(KNOWN["representations"])  # every one is explained
+    assert markdown.headline(replace(found, cells=raw, differences=())) == ""
+    assert set(markdown.ABOUT) == set(KNOWN["representations"])  # every one is explained
 
 
 def test_report_says_what_was_used(project: Path) -> None:
@@ -192,7 +192,7 @@ def test_report_says_what_was_used(project: Path) -> None:
 
 
 def test_every_probe_is_shown_offline_and_streamed(both: Results) -> None:
-    table = overview_markdown(both).splitlines()
+    table = markdown.overview(both).splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     assert rows[0] == ["probe", "context", *(f"`{name}`" for name in THREE)]
     contexts = ["offline", "segments", "seconds"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pjepa.core.text import escaped, markdown_table
+from pjepa.report import markdown, widgets
 from pjepa.report.analyses import Maps, medians_from
 from pjepa.report.content import (
     class_parts,
@@ -19,7 +20,6 @@ from pjepa.report.content import (
 from pjepa.report.figures import Track
 from pjepa.report.frames import take_sheets
 from pjepa.report.gains import class_gains, take_gains
-from pjepa.report.markdown import given_markdown
 from pjepa.report.page import Page, Part
 from pjepa.report.provenance import params_part
 from pjepa.report.tables import (
@@ -30,7 +30,6 @@ from pjepa.report.tables import (
     metric_names,
     with_mark,
 )
-from pjepa.report.widgets import class_data, take_gain_data
 from pjepa.storage.writing import atomic_file
 from pjepa.tools.compare.compare import Comparison, changed_params
 from pjepa.tools.compare.experiments import ExperimentDetails, read_details
@@ -58,7 +57,7 @@ def comparison_page(comparison: Comparison, details: Details, pictures: Path) ->
     groups = comparison.pooled.cells[0].statistics.groups
     subtitle = f"{len(groups)} takes, differences are {second} - {first}"
     page = Page(f"{second} against {first}", subtitle)
-    page.data["classes"] = class_data(details[first].classes)
+    page.data["classes"] = widgets.class_data(details[first].classes)
     page.add("results", "Results", _results(comparison, details))
     names = [c.representation for c in comparison.pooled.of_probe(comparison.pooled.probes[0])]
     shown = next((name for name in PREFERRED if name in names), names[-1])
@@ -122,7 +121,7 @@ def _takes(
     changes = _better_and_worse([gain.points for gain in gains])
     parts: list[Part] = [
         f"`acc` of the {escaped(probe)} probe on `{shown}`: {changes.format('takes')} stayed.",
-        page.widget("gains", "takes", take_gain_data(gains, list(details))),
+        page.widget("gains", "takes", widgets.take_gain_data(gains, list(details))),
     ]
     tracks = [
         Track(f"{e.name}, {p}", e.cells[p, shown], details[e.name].predictions[p, shown])
@@ -216,5 +215,5 @@ def _provenance(comparison: Comparison, details: Details) -> list[Part]:
         cells = [experiment.cells[c.probe, c.representation] for c in comparison.pooled.cells]
         first = [cell for cell in cells if cell.probe == comparison.pooled.probes[0]]
         parts += [f"### {escaped(experiment.name)}", f"Commit `{experiment.commit}`."]
-        parts += [given_markdown(first), params_part(details[experiment.name].params)]
+        parts += [markdown.given(first), params_part(details[experiment.name].params)]
     return parts
