@@ -13,11 +13,11 @@ Every text file ends with a newline, which the tools need.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 from urllib.parse import quote
 
 import numpy as np
@@ -27,7 +27,7 @@ import yaml
 from pjepa.core.runs import runs
 from pjepa.core.tables import Classes
 from pjepa.core.text import sheet_cell
-from pjepa.storage.writing import atomic_folder, write_json
+from pjepa.storage.writing import atomic_folder, write_csv, write_json
 from pjepa.streams.provenance import StreamInfo
 from pjepa.streams.stream import StreamReader
 from pjepa.ui.console import InputError, track
@@ -46,17 +46,12 @@ class ExportedTake:
     name: str  # a file name without suffix; letters, digits and _-~% only
     take_id: str
     split: str
-    recording: str
     view: str
     task: str
     features: np.ndarray  # [T, D] float32
     times: np.ndarray  # [T] seconds
     labels: np.ndarray | None  # [T] class ids, none of them -1; None: nothing is known
     dropped: int  # tokens without a label that were left out
-
-    def segments(self) -> int:
-        """Return how many runs of equal labels there are."""
-        return 0 if self.labels is None else len(runs(self.labels)[0])
 
 
 def file_stem(take_id: str) -> str:
@@ -111,7 +106,6 @@ def exported_takes(
             name=file_stem(take.take_id),
             take_id=take.take_id,
             split=row["split"],
-            recording=row["recording"],
             view=row["view"],
             task=row["task"],
             features=take.features[~drop],
@@ -161,8 +155,6 @@ def write_export(
     unlabelled: Unlabelled,
 ) -> Exported:
     """Write the folder whole; only an earlier export is replaced."""
-    if layout not in get_args(LayoutName):
-        raise InputError(f"layout {layout!r}; known: {', '.join(get_args(LayoutName))}")
     if out.exists() and not (out / MARK).is_file() and (out.is_file() or any(out.iterdir())):
         raise InputError(f"{out}: exists and is not an export; choose another --out")
     names = class_names(classes, unlabelled, spaces=layout in ("fact", "npy"))
@@ -173,7 +165,7 @@ def write_export(
             write_take(folder, take, names)
             done.takes.append(replace(take, features=take.features[:0].copy()))
         write_lists(folder, done)
-        _write_csv(folder / "takes.csv", LIST_COLUMNS, map(_listed, done.takes))
+        write_csv(folder / "takes.csv", LIST_COLUMNS, map(_listed, done.takes))
         how = {"layout": layout, "unlabelled": unlabelled, "left_out": done.left_out}
         write_json(folder / MARK, how | info.model_dump())
     return done
@@ -181,15 +173,9 @@ def write_export(
 
 def _listed(take: ExportedTake) -> tuple[object, ...]:
     """Return a take's line of takes.csv."""
+    names = (sheet_cell(take.name), sheet_cell(take.take_id))
     seconds = (f"{take.times[0]:.3f}", f"{take.times[-1]:.3f}") if len(take.times) else ("", "")
-    return (
-        sheet_cell(take.name),
-        sheet_cell(take.take_id),
-        take.split,
-        len(take.times),
-        take.dropped,
-        *seconds,
-    )
+    return (*names, take.split, len(take.times), take.dropped, *seconds)
 
 
 def _save(path: Path, array: np.ndarray) -> None:
@@ -202,23 +188,14 @@ def _write_lines(path: Path, lines: Iterable[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def _write_csv(path: Path, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(rows)
+# MS-TCN, ASFormer, LTContext on Breakfast; FACT.
 
 
-# ----- MS-TCN, ASFormer, LTContext on Breakfast -----
-
-
-def _mstcn_take(folder: Path, take: ExportedTake, names: list[str]) -> None:
-    _save(folder / "features" / f"{take.name}.npy", take.features.T)  # [D, T]
-    _ground_truth(folder, take, names)
-
-
-def _ground_truth(folder: Path, take: ExportedTake, names: list[str]) -> None:
+def _framewise_take(
+    folder: Path, take: ExportedTake, names: list[str], time_first: bool = False
+) -> None:
+    features = take.features if time_first else take.features.T
+    _save(folder / "features" / f"{take.name}.npy", features)
     if take.labels is not None:
         lines = (names[label] for label in take.labels.tolist())
         _write_lines(folder / "groundTruth" / f"{take.name}.txt", lines)
@@ -235,20 +212,13 @@ def _mstcn_lists(folder: Path, done: Exported) -> None:
         _write_lines(folder / "splits" / f"{name}.split1.bundle", bundle)
 
 
-# ----- FACT -----
-
-
-def _fact_take(folder: Path, take: ExportedTake, names: list[str]) -> None:
-    _save(folder / "features" / f"{take.name}.npy", take.features)  # [T, D]
-    _ground_truth(folder, take, names)
-
-
 def _fact_lists(folder: Path, done: Exported) -> None:
     """Write `split1.*` (EgoProceL loader), `splits/` and fact.yaml (custom data sets)."""
     _mstcn_lists(folder, done)
     for name, split in {"train": "train", "test": done.reported}.items():
         _write_lines(folder / f"split1.{name}", (take.name for take in done.split(split)))
-    counts = [take.segments() for take in done.split("train")] or [0]
+    labels = [take.labels for take in done.split("train") if take.labels is not None]
+    counts = [len(runs(each)[0]) for each in labels] or [0]
     settings = {
         "feature_path": "features",
         "groundTruth_path": "groundTruth",
@@ -263,7 +233,7 @@ def _fact_lists(folder: Path, done: Exported) -> None:
     (folder / "fact.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
 
 
-# ----- LTContext on Assembly101 -----
+# LTContext on Assembly101.
 
 
 def _ltcontext_take(folder: Path, take: ExportedTake, names: list[str]) -> None:
@@ -298,15 +268,15 @@ def _ltcontext_lists(folder: Path, done: Exported) -> None:
             (number, take.name, _view(take), _kind(take), 1, len(take.times))
             for number, take in enumerate(takes)
         ]
-        _write_csv(folder / f"{name}.csv", STREAM_COLUMNS, rows)
+        write_csv(folder / f"{name}.csv", STREAM_COLUMNS, rows)
         for kind in ("assembly", "disassembly"):
             lines = (f"{kind}_{take.name}.txt\t0\t0\t0" for take in takes if _kind(take) == kind)
             _write_lines(folder / COARSE / "coarse_splits" / f"{name}_coarse_{kind}.txt", lines)
     actions = ((ident, ident, 0, name, name, "none") for ident, name in enumerate(done.names))
-    _write_csv(folder / COARSE / "actions.csv", ACTION_COLUMNS, actions)
+    write_csv(folder / COARSE / "actions.csv", ACTION_COLUMNS, actions)
 
 
-# ----- plain arrays -----
+# Plain arrays.
 
 
 def _npy_take(folder: Path, take: ExportedTake, names: list[str]) -> None:
@@ -322,9 +292,9 @@ def _npy_lists(folder: Path, done: Exported) -> None:
 
 WriteTake = Callable[[Path, ExportedTake, list[str]], None]
 WriteLists = Callable[[Path, Exported], None]
-LAYOUTS: dict[str, tuple[WriteTake, WriteLists]] = {
-    "mstcn": (_mstcn_take, _mstcn_lists),
-    "fact": (_fact_take, _fact_lists),
+LAYOUTS: dict[LayoutName, tuple[WriteTake, WriteLists]] = {
+    "mstcn": (_framewise_take, _mstcn_lists),
+    "fact": (partial(_framewise_take, time_first=True), _fact_lists),
     "ltcontext": (_ltcontext_take, _ltcontext_lists),
     "npy": (_npy_take, _npy_lists),
 }

@@ -25,7 +25,7 @@ from pjepa.tools.cli.app import (
     app,
     one_line_errors,
 )
-from pjepa.tools.cli.targets import check_target
+from pjepa.tools.cli.targets import TargetKind, check_target
 from pjepa.ui.console import InputError, say
 
 if TYPE_CHECKING:
@@ -109,16 +109,17 @@ def stream(
 ) -> None:
     """Label video as it arrives; print a step as soon as it can no longer change."""
     with one_line_errors():
-        targets = [jsonl, summary, None if state is None else state / "state.json"]
-        for file in targets:
-            if file is not None and str(file) != STDOUT:
+        targets: dict[TargetKind, Path | None] = {
+            "steps": None if str(jsonl) == STDOUT else jsonl,
+            "summary": summary,
+            "state": state and state / "state.json",
+        }
+        used = [Path(source)]
+        for kind, file in targets.items():
+            if file is not None:
                 check_new_file(file)
-        given = (Path(source), *([] if jsonl is None else [jsonl]))
-        if jsonl is not None and str(jsonl) != STDOUT:
-            check_target(jsonl, "steps", Path(source))
-        check_target(summary, "summary", *given)
-        if state is not None:
-            check_target(state / "state.json", "state", *given)
+                check_target(file, kind, *used)
+                used.append(file)
         pipe = _opened(source)  # before the imports, for which a camera does not wait
         from pjepa.live.models import LiveOptions, load_models
         from pjepa.live.session import Options, Session
@@ -216,7 +217,10 @@ def _say_predicted(out: Path, done: PredictOutcome, familiar: Familiar | None) -
 def unfamiliar_lines(done: PredictOutcome, familiar: Familiar | None) -> Iterator[str]:
     """Return lines on videos further from the training stream than any training take."""
     if familiar is None:
-        yield "note: these models do not store what training videos are like; others go unnoticed"
+        yield (
+            "note: these models do not store what training videos are like, so videos unlike them "
+            "cannot be reported"
+        )
         return
     apart = {name: note["distance"] for name, note in done.notes.items()}
     far = {name: d for name, d in apart.items() if d is not None and d > familiar.limit}
