@@ -22,8 +22,8 @@ from pjepa.tools.check import damaged_videos
 from pjepa.tools.cli import app
 from pjepa.tools.look import Tile, draw_contact_sheet
 from pjepa.ui.console import InputError
-from tests.tools.test_check import small_source
 from tests.video.corpus import corpus, write_film
+from tests.worlds.small_source import small_source
 
 FILMS = {film.name: film for film in corpus()}
 NAMES = ("mpeg4-packed.avi", "open.mp4", "edited.mp4", "uneven.mkv", "damaged.mp4", "twice.ts")
