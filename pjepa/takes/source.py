@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from pjepa.core.tables import (
     CLASSES_FILE,
     SEGMENTS,
     SEGMENTS_FILE,
-    SPLITS,
     TAKES,
     TAKES_FILE,
     VIDEOS_FILE,
@@ -108,37 +107,31 @@ class FoundTakes:
         self.seen[what] += [s.take_id for s in self.segments if s.start_s >= s.end_s]
         self.segments = [s for s in self.segments if s.start_s < s.end_s]
 
+    def note_late(self) -> None:
+        """Note the segments that end after their video."""
+        ends = {row.take_id: row.duration_s + LATE_S for row in self.videos}
+        late = [s.take_id for s in self.segments if s.end_s > ends[s.take_id]]
+        self.seen["segments end after their video (wrong file?)"] += late
+
     def source(
-        self,
-        classes: Classes,
-        config: DataConfig,
-        features: FeatureInfo | None = None,
-        notes: Sequence[Note] = (),
+        self, classes: Classes, config: DataConfig, features: FeatureInfo | None = None
     ) -> Source:
         """Return what was collected; raise an error for missing takes unless they may be."""
-        skipped: dict[str, list[str]] = {}
-        for why, names in self.missing.items():
-            skipped |= left_out(why, names, config.missing)
-        seen = [note for what, names in self.seen.items() for note in counted(names, what)]
-        notes = [*seen, *notes]
+        refuse_missing(self.missing, config)
+        skipped = {why: names for why, names in self.missing.items() if names}
+        notes = [note for what, names in self.seen.items() for note in counted(names, what)]
         return Source(self.videos, self.takes, self.segments, classes, features, skipped, notes)
 
 
-def late_notes(segments: list[Annotation], ends: Mapping[str, float]) -> list[Note]:
-    """Return notes on segments that end after their video; `ends` are the ends by take."""
-    late = [s.take_id for s in segments if s.end_s > ends[s.take_id] + LATE_S]
-    return counted(late, "segments end after their video (wrong file?)")
-
-
-def left_out(why: str, names: list[str], missing: Literal["fail", "skip"]) -> dict[str, list[str]]:
-    """Return the takes left out, by reason; raise an error unless `data.missing` allows it."""
-    if names and missing == "fail":
-        some = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-        raise InputError(
-            f"{len(names)} takes with {why} ({some}); fetch them, or set data.missing=skip to "
-            "continue without them"
-        )
-    return {why: names} if names else {}
+def refuse_missing(missing: Mapping[str, list[str]], config: DataConfig) -> None:
+    """Raise an error for takes that are left out, by reason, unless `data.missing` allows it."""
+    for why, names in missing.items():
+        if names and config.missing == "fail":
+            some = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+            raise InputError(
+                f"{len(names)} takes with {why} ({some}); fetch them, or set data.missing=skip to "
+                "continue without them"
+            )
 
 
 def checked_source(source: Source) -> Source:
@@ -153,18 +146,6 @@ def checked_source(source: Source) -> Source:
     twice = [take for take, count in Counter(ids).items() if count > 1]
     if twice:
         raise InputError(f"duplicate take id {min(twice)!r} in the source; names must differ")
-    if ids != [take["take_id"] for take in source.takes]:
-        raise InputError("the source's videos and takes are not the same")
-    for row in source.videos:
-        if (row.features is None) == (row.video is None) or (
-            (row.features is None) != (source.features is None)
-        ):
-            raise InputError(f"take {row.take_id}: expected a video or features, as all others")
-    for take in source.takes:
-        if take["split"] not in SPLITS:
-            raise InputError(
-                f"take {take['take_id']}: split {take['split']!r}; allowed: {', '.join(SPLITS)}"
-            )
     return source
 
 
@@ -290,11 +271,10 @@ def groups_file(config: DataConfig, root: Path) -> Path:
 
 
 def _rows(path: Path) -> dict[str, CsvRow]:
-    table = csv_table(path, ("take",), optional=FIELDS, hint="data.groups names it")
-    if not set(FIELDS) & set(table.columns):
-        raise InputError(f"{path}, line 1: expected one of the columns {', '.join(FIELDS)}")
     rows: dict[str, CsvRow] = {}
-    for row in table.rows:
+    for row in csv_table(path, ("take",), optional=FIELDS, hint="data.groups names it"):
+        if not set(FIELDS) & set(row.cells):
+            raise InputError(f"{path}, line 1: expected one of the columns {', '.join(FIELDS)}")
         name = row.cells["take"]
         if not name or not any(row.cells.get(field) for field in FIELDS):
             raise InputError(f"{row.where}: expected a take and its group, found {row.cells}")

@@ -7,6 +7,7 @@ whatever the rate of the video. An export does not repeat that number.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -38,23 +39,18 @@ def read_label_studio(
 
     `rate` is what timelines count at; None: as the labelling configuration beside the file says.
     """
-    rates = TimelineRate(path, rate)
-    other = repeated = guessed = 0
+    rates, seen = TimelineRate(path, rate), Counter[str]()
     for number, task in enumerate(values):
         where = f"{path}, task {task.get('id', number)}"
         video = _video(task, where)
         results, count = _results(task, where)
-        repeated += count > 1
-        guessed += not results and bool(task.get("predictions"))
         spans = [list(_spans(value, task, video, where, rates)) for value in results]
-        other += sum(not part for part in spans)
         found.rows += [row for part in spans for row in part] or [AnnotationRow(where, video)]
-    counts = {
-        "regions that are no labelled spans of time: not used": other,
-        "tasks annotated more than once: the last counts": repeated,
-        "tasks with predictions that nobody accepted: not used": guessed,
-    }
-    found.notes += [Note(text, (f"{path.name} ({n})",)) for text, n in counts.items() if n]
+        seen["regions that are no labelled spans of time: not used"] += spans.count([])
+        seen["tasks annotated more than once: the last counts"] += count > 1
+        guess = not results and bool(task.get("predictions"))
+        seen["tasks with predictions that nobody accepted: not used"] += guess
+    found.notes += [Note(text, (f"{path.name} ({n})",)) for text, n in seen.items() if n]
     for rate, how in rates.used:
         text = f"timelines count at {rate:g} frames per second ({how})"
         found.notes.append(Note(text, (path.name,)))
@@ -67,31 +63,27 @@ class TimelineRate:
         self.path, self.given = path, given
         self.used: dict[tuple[float, str], None] = {}
 
-    def of(self, task: dict[str, Any], where: str) -> float:
-        """Return the rate of one task; the configuration may refer to a field of its data."""
-        if self.given:
-            rate, how = self.given, "data.folder.frame_rate"
-        else:
-            written, how = self.configured
-            rate = _rate(_field(task, written[1:], how, where) if written[:1] == "$" else written)
-        self.used[rate, how] = None
-        return rate
-
     @cached_property
     def configured(self) -> tuple[str, str]:
         """`frameRate` of the configuration, a number or `$field`, and the name of its file."""
         return labelling_rate(self.path)
 
-
-def _field(task: dict[str, Any], name: str, how: str, where: str) -> str:
-    """Return the rate that a task's data holds."""
-    value = _data(task).get(name)
-    if value is None:
-        raise InputError(
-            f"{where}: {how} counts frames at ${name}, but the task's data has no {name!r}; set "
-            "data.folder.frame_rate"
-        )
-    return str(value)
+    def of(self, task: dict[str, Any], where: str) -> float:
+        """Return the rate of one task; the configuration may refer to a field of its data."""
+        rate, how = self.given or 0.0, "data.folder.frame_rate"
+        if not self.given:
+            written, how = self.configured
+            value: Any = written
+            if written.startswith("$"):
+                name, value = written[1:], _data(task).get(written[1:])
+                if value is None:
+                    raise InputError(
+                        f"{where}: {how} counts frames at ${name}, but the task's data has no "
+                        f"{name!r}; set data.folder.frame_rate"
+                    )
+            rate = _rate(str(value))
+        self.used[rate, how] = None
+        return rate
 
 
 def labelling_rate(path: Path) -> tuple[str, str]:

@@ -67,9 +67,9 @@ def read_csv(path: Path, found: Annotations) -> None:
     """Add the rows of a CSV with a header, separated by comma, semicolon or tab."""
     first = file_text(path).split("\n", 1)[0].lower()
     needed = FRAMES if "start_frame" in first.replace(" ", "_") else SPAN
-    table = csv_table(path, needed, separators=",;\t", renamed=_column, optional=FIELDS)
-    found.rows += [_checked(row.where, row.cells) for row in table.rows]
-    _note_unused(path, table.columns, found)
+    rows = csv_table(path, needed, separators=",;\t", renamed=_column, optional=FIELDS)
+    found.rows += [_checked(row.where, row.cells) for row in rows]
+    _note_unused(path, rows[0].cells if rows else (), found)
 
 
 def _note_unused(path: Path, columns: Iterable[str], found: Annotations) -> None:

@@ -12,7 +12,7 @@ import io
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import zip_longest
 from pathlib import Path
@@ -78,14 +78,6 @@ class CsvRow:
     cells: dict[str, str]
 
 
-@dataclass
-class Table:
-    """The rows of a CSV file that are not blank, and its columns."""
-
-    columns: list[str] = field(default_factory=list)
-    rows: list[CsvRow] = field(default_factory=list)
-
-
 def csv_table(
     path: Path,
     needed: Sequence[str],
@@ -94,8 +86,8 @@ def csv_table(
     renamed: Callable[[str], str] = str.strip,
     optional: Sequence[str] = (),
     hint: str = "the data set is not complete",
-) -> Table:
-    """Return a CSV with a header; the separator is the most frequent one in the header."""
+) -> list[CsvRow]:
+    """Return a CSV's rows but blank ones; the header's most frequent separator counts."""
     text = file_text(path, hint)
     lines = _lines(path, text, max(separators, key=text.split("\n", 1)[0].count))
     _, header = next(lines, ("", []))
@@ -109,13 +101,13 @@ def csv_table(
             f"{path}, line 1: expected the columns {','.join(needed)}{more}, found "
             f"{','.join(columns) or 'nothing'}: {fault}"
         )
-    table = Table(named)
+    rows = []
     for where, cells in lines:
         if any(cells[len(columns) :]):
             raise InputError(f"{where}: more cells than the header's {len(columns)}; quote commas")
         pairs = zip_longest(columns, cells[: len(columns)], fillvalue="")
-        table.rows.append(CsvRow(where, {name: cell for name, cell in pairs if name}))
-    return table
+        rows.append(CsvRow(where, {name: cell for name, cell in pairs if name}))
+    return rows
 
 
 def _lines(path: Path, text: str, separator: str) -> Iterator[tuple[str, list[str]]]:

@@ -8,7 +8,7 @@ outside their segments is a gap (tokens.gaps).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -129,11 +129,16 @@ def assembly101_source(config: DataConfig, root: Path) -> Source:
     base = inside(root, own.path, "the data root")
     classes = read_actions(base / COARSE / "actions.csv")
     splits = ("train", "val", "test") if own.test else ("train", "val")
-    streams = [s for split in splits for kind in KINDS for s in _streams(base, split, kind)]
-    _check_disjoint(streams, base)
-    frames, found = opened_frames(own, base, {s.sequence for s in streams}, config), FoundTakes()
+    streams: dict[tuple[str, str], SplitLine] = {}
+    for stream in (s for split in splits for kind in KINDS for s in _streams(base, split, kind)):
+        before = streams.setdefault((stream.kind, stream.sequence), stream)
+        if before is not stream:
+            where = f"{base / COARSE / 'coarse_splits'}: {stream.kind}_{stream.sequence}"
+            raise InputError(f"{where} is in {before.split} and in {stream.split}")
+    sequences = {sequence for _, sequence in streams}
+    frames, found = opened_frames(own, base, sequences, config), FoundTakes()
     ids = {name: number for number, name in enumerate(classes.names)}
-    for stream in track(streams, "takes: read", unit="take"):
+    for stream in track(list(streams.values()), "takes: read", unit="take"):
         _read_take(stream, own, frames, base, ids, found)
     found.drop_empty()
     return found.source(classes, config, TSM if own.input == "tsm" else None)
@@ -142,8 +147,7 @@ def assembly101_source(config: DataConfig, root: Path) -> Source:
 def read_actions(path: Path) -> Classes:
     """Return coarse actions by action_id; none of them is background."""
     names: dict[int, str] = {}
-    table = csv_table(path, ("action_id", "action_cls"), hint="fetch the coarse annotations")
-    for row in table.rows:
+    for row in csv_table(path, ("action_id", "action_cls"), hint="fetch the coarse annotations"):
         ident, name = row.cells["action_id"], row.cells["action_cls"]
         if not ident.isdecimal() or int(ident) in names or name in names.values() or not name:
             raise InputError(f"{row.where}: action {ident} {name!r}: expected each once")
@@ -151,31 +155,19 @@ def read_actions(path: Path) -> Classes:
     return Classes(in_order(names, path, "action_id"), None)
 
 
-def _streams(base: Path, split: str, kind: str) -> list[SplitLine]:
-    """Return the lines `{kind}_{sequence}.txt, is_shared, toy_id, toy_name` of a split file."""
-    streams: dict[str, SplitLine] = {}
+def _streams(base: Path, split: str, kind: str) -> Iterator[SplitLine]:
+    """Yield the lines `{kind}_{sequence}.txt, is_shared, toy_id, toy_name` of a split file."""
+    names = set()
     for where, line in file_lines(base / COARSE / "coarse_splits" / f"{split}_coarse_{kind}.txt"):
         cells = [cell.strip() for cell in line.split("\t")]
         name = cells[0].removesuffix(".txt")
-        if name in streams:
+        if name in names:
             raise InputError(f"{where}: {name!r} appears twice")
         if not name.startswith(f"{kind}_"):
             raise InputError(f"{where}: expected {kind}_SEQUENCE.txt, found {line!r}")
         toy = cells[3] if len(cells) > 3 else ""
-        streams[name] = SplitLine(kind, name.removeprefix(f"{kind}_"), split, toy)
-    return list(streams.values())
-
-
-def _check_disjoint(streams: list[SplitLine], base: Path) -> None:
-    """Raise an error if two splits list the same take."""
-    split_of: dict[tuple[str, str], str] = {}
-    for stream in streams:
-        before = split_of.setdefault((stream.kind, stream.sequence), stream.split)
-        if before != stream.split:
-            raise InputError(
-                f"{base / COARSE / 'coarse_splits'}: {stream.kind}_{stream.sequence} is in "
-                f"{before} and in {stream.split}"
-            )
+        names.add(name)
+        yield SplitLine(kind, name.removeprefix(f"{kind}_"), split, toy)
 
 
 def _read_take(

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pjepa.core.tables import Classes
 from pjepa.storage.roots import inside
 from pjepa.takes.annotations.text_files import (
-    Note,
     as_number,
     as_whole,
     check_span,
@@ -30,8 +29,7 @@ from pjepa.takes.source import (
     FoundTakes,
     Source,
     below,
-    late_notes,
-    left_out,
+    refuse_missing,
     take_row,
 )
 from pjepa.ui.console import InputError
@@ -77,8 +75,7 @@ def egoexo4d_source(config: DataConfig, root: Path) -> Source:
             files[take.name] = file
         else:
             found.missing["no ego video"].append(take.name)
-    for why, names in found.missing.items():
-        left_out(why, names, config.missing)  # before videos are read
+    refuse_missing(found.missing, config)  # before videos are read
     here = {name: base / file for name, file in files.items()}
     measured = measured_videos(here, config.workers, config.max_gap_s)
     for take in takes:
@@ -91,11 +88,10 @@ def egoexo4d_source(config: DataConfig, root: Path) -> Source:
         found.takes.append(_row(take))
         found.segments += _segments(take, steps)
     found.drop_empty()
-    source = found.source(steps.classes, config)
-    late = late_notes(source.segments, {row.take_id: row.duration_s for row in source.videos})
-    if repeated := len(source.segments) - len(set(source.segments)):
-        late.append(Note(f"{repeated} segments appear twice; tokens.overlap decides"))
-    return replace(source, notes=[*late, *source.notes])
+    found.note_late()
+    for same, count in Counter(found.segments).items():
+        found.seen["segments appear twice; tokens.overlap decides"] += [same.take_id] * (count - 1)
+    return found.source(steps.classes, config)
 
 
 def read_steps(path: Path) -> Steps:
@@ -103,7 +99,7 @@ def read_steps(path: Path) -> Steps:
     columns = ("label_id", "step_unique_id", "step_name", "scenario_name")
     rows: dict[int, Mapping[str, str]] = {}
     ids: dict[int, int] = {}
-    for row in csv_table(path, columns, hint=FETCH).rows:
+    for row in csv_table(path, columns, hint=FETCH):
         label, step = (as_whole(row.cells[name], f"{row.where}: {name}") for name in columns[:2])
         if label in rows or step in ids:
             raise InputError(f"{row.where}: label_id {label} or step {step} appears twice")

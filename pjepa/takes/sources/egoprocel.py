@@ -21,6 +21,7 @@ from pjepa.takes.annotations.text_files import Note, as_number, file_lines
 from pjepa.takes.config import DataConfig
 from pjepa.takes.source import Source, take_row
 from pjepa.takes.sources.mstcn import (
+    OTHER,
     FolderLayout,
     frame_segments,
     framewise_source,
@@ -55,7 +56,7 @@ def egoprocel_source(config: DataConfig, root: Path) -> Source:
     turn = (
         "FACT's arrays of EgoProceL are [T, D]; transpose them, or read them as data.source=mstcn"
     )
-    layout = FolderLayout("egoprocel", root, own.path, fps, True, features, turn=turn)
+    layout = FolderLayout("egoprocel", root, own.path, fps, True, features, turn, OTHER)
     source = framewise_source(layout, classes, splits, config)
     folders = {name: path.parent.name for name, path in used.items()}
     takes = [

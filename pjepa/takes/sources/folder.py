@@ -26,7 +26,6 @@ from pjepa.takes.source import (
     below,
     drawn_groups,
     groups_file,
-    late_notes,
     regrouped,
     take_row,
 )
@@ -148,11 +147,11 @@ def folder_source(config: DataConfig, root: Path) -> Source:
             found.takes.append(_take(ids[name], rows))
             found.segments += _segments(rows, ids[name], video, own, classes)
     found.drop_empty()
+    found.note_late()
     source = found.source(classes, config)
-    late = late_notes(source.segments, {row.take_id: row.duration_s for row in source.videos})
     takes, grouped = _with_splits(source.takes, ids, config, root)
     drawn = fill_splits(takes, source.segments, config)
-    notes = [*annotations.notes, *grouped, *source.notes, *late, *drawn]
+    notes = [*annotations.notes, *grouped, *source.notes, *drawn]
     return replace(source, takes=takes, notes=notes, listed=frozenset(annotations.vocabulary))
 
 

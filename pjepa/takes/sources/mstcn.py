@@ -32,6 +32,29 @@ UNNAMED = "takes whose names tell no participant, each a group of its own"
 
 
 @dataclass(frozen=True)
+class Known:
+    """Facts about a public set that are not in its files."""
+
+    fps: float | None
+    pattern: str = ""  # named groups of a video's name: task, recording, participant, view
+    group: Literal["recording", "participant"] = "participant"
+    time_first: bool = False
+    name: str = "I3D, RGB and flow"
+    view: str = ""  # of videos whose names do not state it
+
+
+OTHER = Known(None, group="recording", time_first=True, name="features")  # FACT's custom sets
+KNOWN = {
+    "50salads": Known(30.0, r"rgb-(?P<participant>\d+)-\d+", view="top"),
+    # A fold tests one of four people: groups are recordings, or there would be one to resample.
+    "gtea": Known(15.0, r"(?P<participant>S\d+)_(?P<task>\w+)_C\d+", "recording", view="ego"),
+    "breakfast": Known(
+        15.0, r"(?P<participant>P\d+)_(?P<view>[a-z]+\d*)_(?P<recording>P\d+_(?P<task>\w+))"
+    ),
+}
+
+
+@dataclass(frozen=True)
 class FolderLayout:
     """The folders and conventions of a framewise data set."""
 
@@ -42,9 +65,7 @@ class FolderLayout:
     time_first: bool
     features: FeatureInfo
     turn: str  # advice for arrays of the other orientation
-    pattern: str = ""  # named groups of a video's name: task, recording, participant, view
-    group: str = "recording"
-    view: str = ""  # of videos whose names do not state it
+    known: Known
 
     @property
     def base(self) -> Path:
@@ -69,12 +90,9 @@ def background_id(names: tuple[str, ...], wanted: str | None, path: Path) -> int
     """Return the background class id: the one asked for, else `background`, else None."""
     if wanted is not None and wanted not in names:
         raise InputError(f"{path}: no class {wanted!r}{closest(wanted, names)}")
-    same = [name for name in names if name == wanted or (not wanted and is_background(name))]
+    usual = () if wanted else ("background", "bg")
+    same = [name for name in names if name == wanted or name.lower() in usual]
     return names.index(same[0]) if same else None
-
-
-def is_background(name: str) -> bool:
-    return name.lower() in ("background", "bg")
 
 
 def frame_segments(path: Path, ids: Mapping[str, int]) -> list[tuple[int, int, int]]:
@@ -185,39 +203,17 @@ def _far(rows: int, labels: int) -> bool:
 
 
 def _named_take(layout: FolderLayout, name: str, split: str, found: FoundTakes) -> dict[str, str]:
-    match = re.fullmatch(layout.pattern, name)
-    if match is None and layout.pattern:
+    known = layout.known
+    match = re.fullmatch(known.pattern, name)
+    if match is None and known.pattern:
         found.seen[UNNAMED].append(name)
     facts = {key: value for key, value in (match.groupdict() if match else {}).items() if value}
-    facts = {"view": layout.view, "recording": name, **facts}
-    group = facts.get(layout.group, facts["recording"])
+    facts = {"view": known.view, "recording": name, **facts}
+    group = facts.get(known.group, facts["recording"])
     return take_row(name, layout.dataset, split, **facts, group=group)
 
 
 WINDOW = 10  # frames of future in MS-TCN's I3D features: 21 frames centred on each
-
-
-@dataclass(frozen=True)
-class Known:
-    """Facts about a public set that are not in its files."""
-
-    fps: float | None
-    pattern: str = ""
-    group: Literal["recording", "participant"] = "participant"
-    time_first: bool = False
-    name: str = "I3D, RGB and flow"
-    view: str = ""
-
-
-OTHER = Known(None, group="recording", time_first=True, name="features")  # FACT's custom sets
-KNOWN = {
-    "50salads": Known(30.0, r"rgb-(?P<participant>\d+)-\d+", view="top"),
-    # A fold tests one of four people: groups are recordings, or there would be one to resample.
-    "gtea": Known(15.0, r"(?P<participant>S\d+)_(?P<task>\w+)_C\d+", "recording", view="ego"),
-    "breakfast": Known(
-        15.0, r"(?P<participant>P\d+)_(?P<view>[a-z]+\d*)_(?P<recording>P\d+_(?P<task>\w+))"
-    ),
-}
 
 
 def known_set(own: MstcnConfig) -> Known | None:
@@ -254,7 +250,5 @@ def _layout(own: MstcnConfig, root: Path) -> FolderLayout:
     seen = WINDOW / fps if ahead is None else ahead
     info = FeatureInfo(f"{known.name} of {own.dataset}", seen, own.train_labels)
     turn = f"set data.mstcn.time_first: {str(not time_first).lower()}"
-    return FolderLayout(
-        own.dataset, root, set_folder(own, root), fps, time_first, info, turn, known.pattern,
-        known.group, known.view,
-    )  # fmt: skip
+    folder = set_folder(own, root)
+    return FolderLayout(own.dataset, root, folder, fps, time_first, info, turn, known)
