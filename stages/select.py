@@ -32,7 +32,7 @@ def run() -> None:
         write_encoder(config, snapshots, max(snapshots), {})
         return
     files = (paths.STREAM, paths.LABELS, paths.TAKES_TABLE, paths.CLASSES)
-    judge = read_judge(*files, config)
+    judge = read_judge(files, config.by, config.metric, config)
     inputs = (*files, paths.SNAPSHOTS)  # so that queued experiments do not share work
     key = fingerprint(config.resume_key(), [content_sha256(path) for path in inputs])
     with work_folder("select", key) as work:
@@ -67,8 +67,9 @@ def write_familiar(config: SelectConfig, folder: Path) -> None:
     takes = read_takes(paths.TAKES_TABLE)
     seen = takes[takes["take_id"].isin(pretraining_takes(takes))]
     groups = dict(zip(seen["take_id"], seen["group"], strict=True))
-    if known := fit_familiar(read_stream(paths.STREAM), groups):
-        known.save(folder)
+    familiar = fit_familiar(read_stream(paths.STREAM), groups)
+    if familiar is not None:
+        familiar.save(folder)
 
 
 def selection_labels(by: Literal["last", "holdout", "val"]) -> SelectionLabels:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pjepa.storage.reading import read_object
-from pjepa.storage.writing import atomic_folder, write_json
+from pjepa.storage.writing import atomic_folder, write_csv, write_json
 from pjepa.ui.console import InputError
 
 JSON, CSV = "curve.json", "curve.csv"
@@ -30,11 +29,9 @@ def write_curve(curve: ProbeCurve, out: Path) -> None:
     """Write curve.json, and curve.csv for `dvc plots`, which has no rows without a curve."""
     with atomic_folder(out) as folder:
         write_json(folder / JSON, asdict(curve))
-        with (folder / CSV).open("w", newline="", encoding="utf-8") as file:
-            sheet = csv.writer(file, lineterminator="\n")
-            sheet.writerow(["epoch", LEARNED, *REFERENCES])
-            flat = [curve.references.get(name, "") for name in REFERENCES]
-            sheet.writerows([epoch, score, *flat] for epoch, score in curve.scores.items())
+        flat = [curve.references.get(name, "") for name in REFERENCES]
+        rows = [[epoch, score, *flat] for epoch, score in curve.scores.items()]
+        write_csv(folder / CSV, ["epoch", LEARNED, *REFERENCES], rows)
 
 
 def read_curve(path: Path) -> ProbeCurve:

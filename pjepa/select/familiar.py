@@ -14,7 +14,6 @@ spread while every single channel stays in its range: the covariance is what not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from pjepa.streams.stream import StreamReader
 
 FILE = "familiar.safetensors"
 FOLDS = 5  # of whole groups; each is measured by the others
-MOST = 200_000  # tokens read, evenly spread: more would not move a covariance
+MAX_TOKENS = 200_000  # tokens read, evenly spread: more would not move a covariance
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,9 @@ class Moments:
     second: Tensor
 
     @classmethod
-    def of(cls, tokens: Tensor) -> Moments:
+    def of(cls, features: np.ndarray) -> Moments:
         """Return the sums of tokens [T, D]."""
+        tokens = torch.from_numpy(features.astype(np.float64))
         return cls(len(tokens), tokens.sum(dim=0), tokens.T @ tokens)
 
     def __add__(self, other: Moments) -> Moments:
@@ -76,19 +76,18 @@ class Familiar:
 
     def save(self, folder: Path) -> None:
         """Write the statistics beside the encoder."""
-        numbers = torch.tensor([self.limit, self.takes], dtype=torch.float64)
-        tensors = {"mean": self.mean, "whiten": self.whiten}
-        floats = {name: value.float() for name, value in tensors.items()}
-        write_tensors(folder / FILE, {**floats, "limit": numbers})
+        limit = torch.tensor([self.limit, self.takes], dtype=torch.float64)
+        tensors = {"mean": self.mean.float(), "whiten": self.whiten.float(), "limit": limit}
+        write_tensors(folder / FILE, tensors)
 
 
 def read_familiar(folder: Path) -> Familiar | None:
     """Return the statistics stored with an encoder; None if it has none."""
     if not (folder / FILE).is_file():
         return None
-    found = read_tensors(folder / FILE)
-    limit, takes = found["limit"].tolist()
-    return Familiar(found["mean"].double(), found["whiten"].double(), limit, int(takes))
+    tensors = read_tensors(folder / FILE, "mean", "whiten", "limit")
+    limit, takes = tensors["limit"].tolist()
+    return Familiar(tensors["mean"].double(), tensors["whiten"].double(), limit, int(takes))
 
 
 def fit_familiar(stream: StreamReader, group_of: dict[str, str]) -> Familiar | None:
@@ -98,22 +97,23 @@ def fit_familiar(stream: StreamReader, group_of: dict[str, str]) -> Familiar | N
     folds = min(FOLDS, len(groups))
     if folds < 2:
         return None
-    fold_of = {group: place % folds for place, group in enumerate(groups)}
+    fold_of = {take: groups.index(group_of[take]) % folds for take in takes}
     lengths = dict(zip(stream.takes, stream.lengths, strict=True))
-    every = -(-sum(lengths[take] for take in takes) // MOST)
-    parts = [
-        _summed(stream, [take for take in takes if fold_of[group_of[take]] == fold], every)
+    every = -(-sum(lengths[take] for take in takes) // MAX_TOKENS)
+    none = Moments.of(np.zeros((0, stream.info.width)))
+    sums = [none] * folds
+    for take in stream.read_many(takes):
+        fold = fold_of[take.take_id]
+        sums[fold] = sums[fold] + Moments.of(take.features[::every])
+    others = [
+        Familiar.fit(sum((s for n, s in enumerate(sums) if n != fold), none), 0.0, 0)
         for fold in range(folds)
     ]
-    known = [
-        Familiar.fit(_added(part for other, part in enumerate(parts) if other != fold), 0.0, 0)
-        for fold in range(folds)
+    distances = [
+        others[fold_of[take.take_id]].distance(take.features[::every])
+        for take in stream.read_many(takes)
     ]
-    apart = [
-        known[fold_of[group_of[take]]].distance(stream.read(take).features[::every])
-        for take in takes
-    ]
-    return Familiar.fit(_added(parts), max(apart), len(takes))
+    return Familiar.fit(sum(sums, none), max(distances), len(takes))
 
 
 def shrunk(covariance: Tensor, count: int) -> Tensor:
@@ -125,15 +125,3 @@ def shrunk(covariance: Tensor, count: int) -> Tensor:
     share = share.clamp(0.0, 1.0)
     level = (trace / width).clamp_min(torch.finfo(trace.dtype).tiny)
     return (1 - share) * covariance + share * level * torch.eye(width, dtype=covariance.dtype)
-
-
-def _summed(stream: StreamReader, takes: Sequence[str], every: int) -> Moments:
-    read = (stream.read(take).features[::every] for take in takes)
-    return _added(Moments.of(torch.from_numpy(tokens.astype(np.float64))) for tokens in read)
-
-
-def _added(parts: Iterable[Moments]) -> Moments:
-    first, *rest = parts
-    for part in rest:
-        first = first + part
-    return first

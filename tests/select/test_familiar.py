@@ -50,7 +50,7 @@ def test_the_limit_is_the_largest_distance_from_the_other_groups(stream):
     apart = []
     for number, take in enumerate(GROUPS):
         rest = [stream.read(t).features for n, t in enumerate(GROUPS) if n % 5 != number % 5]
-        others = Moments.of(torch.from_numpy(np.concatenate(rest).astype(np.float64)))
+        others = Moments.of(np.concatenate(rest))
         apart.append(Familiar.fit(others, 0.0, 0).distance(stream.read(take).features))
     assert known.limit == pytest.approx(max(apart))
 
@@ -62,7 +62,7 @@ def test_one_group_has_no_limit(stream):
 def test_few_tokens_and_dead_channels_can_be_inverted():
     x = torch.randn(5, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     x[:, 3] = 0.0
-    known = Familiar.fit(Moments.of(x), 1.0, 5)
+    known = Familiar.fit(Moments.of(x.numpy()), 1.0, 5)
     assert np.isfinite(known.distance(x.numpy()))
     centred = x - x.mean(dim=0)
     assert torch.linalg.eigvalsh(shrunk(centred.T @ centred / 5, 5)).min() > 0
