@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
+import numpy as np
+
 from pjepa.core.section import read_section
 from pjepa.features.config import ControlsConfig
 from pjepa.features.controls import (
     CONTROLS,
-    Control,
-    Represent,
     control_info,
     longest_segment_s,
-    write_representation,
+    write_representations,
 )
 from pjepa.storage.writing import atomic_folder
-from pjepa.streams.stream import StreamReader
+from pjepa.streams.stream import StreamReader, Take
 from pjepa.tools import paths
 from pjepa.tools.stage import stage_main
 
@@ -22,24 +24,18 @@ def run() -> None:
     config = read_section(ControlsConfig, "controls")
     stream = StreamReader(paths.STREAM)
     longest = longest_segment_s(stream)
-    first = stream.read(stream.takes[0])
-    for name, control in CONTROLS.items():
-        width = control(first, config, stream.info.fps).shape[1]
-        info = control_info(name, stream.info, width, longest)
-        represent = _with(control, config, stream.info.fps)
-        with atomic_folder(paths.representation(name)) as folder:
-            write_representation(
-                folder / paths.STREAM.name,
-                stream,
-                info,
-                represent,
-                stream.dtype,
-                f"controls: {name}",
-            )
 
+    def represent(take: Take) -> list[np.ndarray]:
+        return [control(take, config, stream.info.fps) for control in CONTROLS.values()]
 
-def _with(control: Control, config: ControlsConfig, fps: float) -> Represent:
-    return lambda take: control(take, config, fps)
+    widths = [rows.shape[1] for rows in represent(stream.read(stream.takes[0]))]
+    with ExitStack() as stack:
+        targets = {}
+        for name, width in zip(CONTROLS, widths, strict=True):
+            folder = stack.enter_context(atomic_folder(paths.representation(name)))
+            info = control_info(name, stream.info, width, longest)
+            targets[folder / paths.STREAM.name] = info
+        write_representations(stream, targets, represent, stream.dtype, "controls")
 
 
 if __name__ == "__main__":

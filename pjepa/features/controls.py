@@ -11,7 +11,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -95,31 +96,28 @@ CONTROLS: dict[str, Control] = {
 _NEED_SEGMENTS = ("segment_mean", "history", "time")
 
 
-def control_provenance(name: str, upstream: Provenance, longest_segment_s: float) -> Provenance:
-    """Return the provenance of a control of this stream."""
-    if name not in _NEED_SEGMENTS:
-        return upstream
-    seen = upstream.with_segments(longest_segment_s)
-    if name != "time":
-        return seen
-    no_labels = {"train_labels": False, "label_folds": 0, "selection_labels": "none"}
-    return seen.model_copy(update={"whole_take": True, **no_labels})  # it reads no feature
-
-
-def control_info(name: str, stream: StreamInfo, width: int, longest_segment_s: float) -> StreamInfo:
-    """Return file-level facts of a control."""
-    return stream.model_copy(
-        update={
-            "source": f"{name} of {stream.source}",
-            "width": width,
-            "provenance": control_provenance(name, stream.provenance, longest_segment_s),
-        }
-    )
+def control_info(name: str, stream: StreamInfo, width: int, longest_s: float) -> StreamInfo:
+    """Return file-level facts of a control of this stream."""
+    seen = stream.provenance
+    if name in _NEED_SEGMENTS:
+        seen = seen.with_segments(longest_s)
+    if name == "time":  # it reads no feature
+        no_labels = {"train_labels": False, "label_folds": 0, "selection_labels": "none"}
+        seen = seen.model_copy(update={"whole_take": True, **no_labels})
+    return representation_info(name, stream, width, seen)
 
 
 # Writing representations: the same tokens, represented differently, in the stream's schema.
 
 Represent = Callable[[Take], np.ndarray]
+
+
+def representation_info(
+    name: str, stream: StreamInfo, width: int, provenance: Provenance
+) -> StreamInfo:
+    """Return file-level facts of a representation made from a stream."""
+    source = f"{name} of {stream.source}"
+    return stream.model_copy(update={"source": source, "width": width, "provenance": provenance})
 
 
 def longest_segment_s(stream: StreamReader) -> float:
@@ -131,10 +129,16 @@ def longest_segment_s(stream: StreamReader) -> float:
     return longest / stream.info.fps
 
 
-def write_representation(
-    path: Path, stream: StreamReader, info: StreamInfo, represent: Represent, dtype: str, what: str
+def write_representations(
+    stream: StreamReader,
+    targets: Mapping[Path, StreamInfo],
+    represent: Callable[[Take], Sequence[np.ndarray]],
+    dtype: str,
+    what: str,
 ) -> None:
-    """Write `represent` of every take, one row group each."""
-    with StreamWriter(path, info, dtype) as writer:
+    """Write what `represent` makes of every take, one array per target; a take is read once."""
+    with ExitStack() as stack:
+        writers = [stack.enter_context(StreamWriter(p, info, dtype)) for p, info in targets.items()]
         for take in track(stream.read_many(), what, total=len(stream.takes), unit="take"):
-            writer.write(take.with_features(represent(take)))
+            for writer, rows in zip(writers, represent(take), strict=True):
+                writer.write(take.with_features(rows))

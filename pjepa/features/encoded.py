@@ -10,25 +10,37 @@ from pjepa.features.controls import segment_mean_features
 from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.forecast import Forecaster
-from pjepa.streams.provenance import Provenance, SelectionLabels, StreamInfo
+from pjepa.streams.provenance import Provenance, StreamInfo
 from pjepa.streams.stream import Take
 from pjepa.ui.console import InputError
 
 
 def encoded(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
     """Return the unmasked encoder over a whole take [T, d] (paper, "Inference")."""
+    return represented(encoder, take)[0]
+
+
+def represented(
+    encoder: ProcedureEncoder, take: Take, forecaster: Forecaster | None = None
+) -> list[np.ndarray]:
+    """Return `pjepa` and `pjepa_segment` [T, d], and `forecast` [T, d_in + 1] if asked for.
+
+    `pjepa_segment` averages over each segment that the encoder knows; `forecast` says what follows
+    a token's segment, and the segment's surprise.
+    """
     if take.features.shape[1] != encoder.config.d_in:
         raise InputError(
             f"take {take.take_id}: {take.features.shape[1]} channels, "
             f"the encoder takes {encoder.config.d_in}"
         )
-    _, lengths = runs(encoder_segments(encoder, take))
-    return encoder.encode(take.features, lengths.tolist()).float().cpu().numpy()
-
-
-def encoded_segment_mean(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
-    """Return encoder features averaged over each segment that the encoder knows [T, d]."""
-    return segment_mean_features(encoded(encoder, take), encoder_segments(encoder, take))
+    segment = encoder_segments(encoder, take)
+    lengths = runs(segment)[1].tolist()
+    features = encoder.encode(take.features, lengths)
+    tokens = features.float().cpu().numpy()
+    rows = [tokens, segment_mean_features(tokens, segment)]
+    if forecaster is not None:
+        rows.append(forecaster.tell(take.features, lengths, features).columns(lengths))
+    return rows
 
 
 def encoder_segments(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
@@ -82,27 +94,3 @@ def whole_segment_provenance(
             "whole_take": segment.whole_take or token.whole_take,
         }
     )
-
-
-def encoder_info(stream: StreamInfo, name: str, width: int, provenance: Provenance) -> StreamInfo:
-    """Return file-level facts of a representation made from the encoder."""
-    source = f"{name} of {stream.source}"
-    return stream.model_copy(update={"source": source, "width": width, "provenance": provenance})
-
-
-# The optional representation `forecast`: what follows a token's segment, and its surprise.
-
-
-def forecast_columns(forecaster: Forecaster, take: Take) -> np.ndarray:
-    """Return the forecast [d_in] and surprise of every token's segment [T, d_in + 1]."""
-    lengths = runs(encoder_segments(forecaster.encoder, take))[1].tolist()
-    return forecaster.tell(take.features, lengths).columns(lengths)
-
-
-def forecast_info(
-    stream: StreamInfo, forecaster: Forecaster, longest_s: float, selection: SelectionLabels
-) -> StreamInfo:
-    """Return file-level facts."""
-    config = forecaster.encoder.config
-    seen = whole_segment_provenance(stream, config, longest_s).with_selection(selection)
-    return encoder_info(stream, "forecast", config.d_in + 1, seen)

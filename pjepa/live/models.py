@@ -19,7 +19,8 @@ from pjepa.core.runs import runs
 from pjepa.core.section import ReaderName, SegmentChoice
 from pjepa.core.tables import TAKES, Classes, read_classes, read_table
 from pjepa.core.time import recordings, token_times
-from pjepa.features.encoded import encoder_info, encoder_provenance
+from pjepa.features.controls import representation_info
+from pjepa.features.encoded import encoder_provenance
 from pjepa.live.outlook import Outlook
 from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
@@ -315,7 +316,7 @@ def features_info(stack: FeatureModels) -> StreamInfo:
     selection = read_object(stack.options.model / "pjepa/selection.json", "selection_labels")
     chosen: SelectionLabels = selection["selection_labels"]
     seen = encoder_provenance(info, config.model_copy(update=used), 0.0).with_selection(chosen)
-    return encoder_info(info, "pjepa", config.width, seen)
+    return representation_info("pjepa", info, config.width, seen)
 
 
 def model_facts(stack: FeatureModels) -> dict[str, Any]:

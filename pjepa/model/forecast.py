@@ -89,10 +89,19 @@ class Forecaster:
         return cls(encoder, NeighbourHeads.load(Path(folder), device))
 
     @torch.inference_mode()
-    def tell(self, tokens: np.ndarray | Tensor, segment_lengths: Sequence[int]) -> SegmentForecast:
-        """Return forecast and surprise of one take's segments; tokens [T, d_in]."""
+    def tell(
+        self,
+        tokens: np.ndarray | Tensor,
+        segment_lengths: Sequence[int],
+        features: Tensor | None = None,
+    ) -> SegmentForecast:
+        """Return forecast and surprise of one take's segments; tokens [T, d_in].
+
+        `features` [T, d] are what the encoder made of them, if it has.
+        """
         config, lengths = self.encoder.config, list(segment_lengths)
-        features = self.encoder.encode(tokens, lengths)
+        if features is None:
+            features = self.encoder.encode(tokens, lengths)
         x = torch.as_tensor(tokens, dtype=torch.float32, device=features.device)
         layout = layout_of_segments([lengths]).to(x.device)
         block = layout.block(config.attention, config.block)

@@ -1,5 +1,7 @@
 """A stream, its labels and three snapshots, of which one is best by construction."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
 
@@ -9,7 +11,9 @@ from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.streams.provenance import StreamInfo
 from pjepa.streams.stream import StreamWriter, Take, read_labels, write_labels
+from pjepa.tools.params import Params
 from pjepa.tools.paths import CLASSES, LABELS, SNAPSHOTS, STREAM, TAKES_TABLE
+from pjepa.tools.presets import params_text
 
 KINDS = 4
 ROLES = ["train"] * 6 + ["holdout"] * 2 + ["val"] * 2 + ["test"] * 2
@@ -53,17 +57,19 @@ def write_world():
         write_snapshot(epoch, half)
 
 
-def relabelled(changed):
-    """labels.parquet with the labels of some takes drawn anew."""
-    rng = np.random.default_rng(1)
-    labels = read_labels(LABELS)
-    write_labels(
-        LABELS,
-        [
-            (take, np.arange(len(y)) / 4, rng.integers(0, KINDS, len(y)) if take in changed else y)
-            for take, y in labels.items()
-        ],
-    )
+def write_params(**sections):
+    values = {"threads": 1, **sections}
+    Path("params.yaml").write_text(params_text(Params.model_validate(values)))
+
+
+def relabelled(*roles):
+    """labels.parquet with the labels of the takes of some roles drawn anew."""
+    rng, changed = np.random.default_rng(1), set().union(*map(takes_of, roles))
+    rows = []
+    for take, labels in read_labels(LABELS).items():
+        drawn = rng.integers(0, KINDS, len(labels))
+        rows.append((take, np.arange(len(labels)) / 4, drawn if take in changed else labels))
+    write_labels(LABELS, rows)
 
 
 def takes_of(role):

@@ -1,7 +1,6 @@
 """`curve` scores snapshots on held-out train groups, says why it cannot, and chooses nothing."""
 
 import csv
-import threading
 from pathlib import Path
 
 import pytest
@@ -10,32 +9,16 @@ import yaml
 from pjepa.core import machine
 from pjepa.core.runs import evenly
 from pjepa.core.tables import TAKES, read_takes, write_table
-from pjepa.select import selection
 from pjepa.select.curve import read_curve
 from pjepa.tools import paths
-from pjepa.tools.params import Params
-from pjepa.tools.presets import params_text
 from stages.curve import run
-from tests.select.judged import relabelled, takes_of, write_world
+from tests.select.judged import relabelled, write_params
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
-    write_world()
-    write_params()
-    return tmp_path
-
-
-def write_params(**curve):
-    values = {"threads": 1, "curve": curve}
-    Path("params.yaml").write_text(params_text(Params.model_validate(values)))
-
-
-def curve():
+def curve(**settings):
+    write_params(curve=settings)
     run()
     return read_curve(paths.CURVE / "curve.json")
 
@@ -58,45 +41,33 @@ def test_the_curve_shows_which_snapshot_reads_the_hold_out(project):
 
 def test_two_snapshots_at_once_give_the_same_curve(project, monkeypatch):
     monkeypatch.setattr(machine, "cores", lambda: 2)
-    scored = set()
-    original = selection.file_sha256  # called where a snapshot is scored
-
-    def noted(path):
-        scored.add(threading.get_ident())
-        return original(path)
-
-    monkeypatch.setattr(selection, "file_sha256", noted)
     monkeypatch.setenv("PJEPA_WORKERS", "1")
     alone = curve()
-    assert len(scored) == 1
     monkeypatch.setenv("PJEPA_WORKERS", "2")
-    scored.clear()
     assert curve() == alone
-    assert len(scored) == 2
 
 
 def test_only_train_labels_matter(project):
     before = curve()
-    relabelled(takes_of("val") | takes_of("test"))
+    relabelled("val", "test")
     assert curve() == before
-    relabelled(takes_of("holdout"))
+    relabelled("holdout")
     assert curve().scores != before.scores
 
 
 @pytest.mark.parametrize(
-    ("values", "held", "why"),
+    ("settings", "held", "why"),
     [
         ({"snapshots": 0}, True, "curve.snapshots is 0"),
         ({"snapshots": 1}, True, "fewer than two snapshots"),
         ({}, False, "no labels"),
     ],
 )
-def test_without_a_curve_it_says_why_and_the_table_has_no_rows(project, values, held, why, capsys):
+def test_without_a_curve_it_says_why(project, settings, held, why, capsys):
     if not held:
         rows = read_takes(paths.TAKES_TABLE)
         write_table(paths.TAKES_TABLE, rows.assign(holdout=False).to_dict("records"), TAKES)
-    write_params(**values)
-    found = curve()
+    found = curve(**settings)
     assert why in found.why_not
     assert why in capsys.readouterr().err
     assert not found.scores
@@ -104,8 +75,7 @@ def test_without_a_curve_it_says_why_and_the_table_has_no_rows(project, values, 
 
 
 def test_work_is_bounded(project):
-    write_params(takes=3, snapshots=2)
-    found = curve()
+    found = curve(takes=3, snapshots=2)
     assert (list(found.scores), found.fitted) == ([40, 100], 3)
     assert evenly(range(10), 3) == [3, 6, 9]
     assert evenly(range(2), 5) == [0, 1]

@@ -13,31 +13,17 @@ from pjepa.model.encoder import ProcedureEncoder
 from pjepa.select.familiar import read_familiar
 from pjepa.select.selection import Judge, best_epoch, judged_takes, selection_score
 from pjepa.streams.stream import read_labels, write_labels
-from pjepa.tools.params import Params
 from pjepa.tools.paths import CLASSES, ENCODER, LABELS, SNAPSHOTS, TAKES_TABLE
-from pjepa.tools.presets import params_text
 from pjepa.tools.stage import stage_main
 from stages.select import run
-from tests.select.judged import relabelled, takes_of, write_snapshot, write_world
+from tests.select.judged import relabelled, takes_of, write_params, write_snapshot
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pjepa" / "metrics.json"
 
 
-def write_params(**select):
-    Path("params.yaml").write_text(
-        params_text(Params.model_validate({"threads": 1, "select": select}))
-    )
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
-    write_world()
-    return tmp_path
-
-
-def chosen():
+def chosen(**settings):
+    if settings:
+        write_params(select=settings)
     run()
     return json.loads((ENCODER / "selection.json").read_text())
 
@@ -59,8 +45,7 @@ def test_last_needs_no_labels(project):
 @pytest.mark.parametrize(("by", "best"), [("holdout", 20), ("val", 40)])
 @pytest.mark.parametrize("metric", ["acc", "combined"])
 def test_the_best_snapshot_is_chosen(project, by, best, metric, capsys):
-    write_params(by=by, metric=metric)
-    found = chosen()
+    found = chosen(by=by, metric=metric)
     assert (found["by"], found["metric"], found["epoch"]) == (by, metric, best)
     assert found["selection_labels"] == by
     scores = found["scores"]
@@ -76,11 +61,10 @@ def test_the_best_snapshot_is_chosen(project, by, best, metric, capsys):
 
 @pytest.mark.parametrize(("by", "unseen"), [("holdout", ("val", "test")), ("val", ("test",))])
 def test_other_labels_do_not_matter(project, by, unseen):
-    write_params(by=by)
-    before = chosen()
-    relabelled(set().union(*map(takes_of, unseen)))
+    before = chosen(by=by)
+    relabelled(*unseen)
     assert chosen() == before
-    relabelled(takes_of(by))
+    relabelled(by)
     assert chosen()["scores"] != before["scores"]
 
 
@@ -98,21 +82,18 @@ def test_without_a_hold_out_val_chooses_the_penalty_too(project):
     takes = read_takes(TAKES_TABLE)
     rows = takes[~takes["holdout"]].to_dict("records")
     write_table(TAKES_TABLE, rows, TAKES)
-    write_params(by="val")
-    assert chosen()["epoch"] == 40
+    assert chosen(by="val")["epoch"] == 40
 
 
 def test_equal_scores_go_to_the_later_epoch(project):
     assert best_epoch({20: 1.0, 40: 2.0, 60: 2.0, 100: 1.5}) == 60
     for epoch in (20, 40):
         write_snapshot(epoch, None)
-    write_params(by="holdout")
-    assert chosen()["epoch"] == 100
+    assert chosen(by="holdout")["epoch"] == 100
 
 
 def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(project, monkeypatch):
-    write_params(by="holdout")
-    chosen()
+    chosen(by="holdout")
     expected = (ENCODER / "selection.json").read_bytes()
     scored = []
     score = Judge.score
@@ -135,10 +116,8 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(project, monkeypatch):
 def test_an_initial_encoder_keeps_its_mark(project):
     """What was chosen on val before pretraining is not unmarked by choosing the last epoch."""
     (SNAPSHOTS / "origin.json").write_text('{"selection_labels": "val"}')
-    write_params()
-    assert chosen()["selection_labels"] == "val"
-    write_params(by="holdout")
-    assert chosen()["selection_labels"] == "val"
+    for by in ("last", "holdout"):
+        assert chosen(by=by)["selection_labels"] == "val"
 
 
 def error(capsys):
@@ -150,7 +129,7 @@ def error(capsys):
 def test_an_empty_split_is_one_line(project, capsys):
     takes = read_takes(TAKES_TABLE)
     for by in ("holdout", "val"):
-        write_params(by=by)
+        write_params(select={"by": by})
         gone = takes["holdout"] if by == "holdout" else takes["split"] == "val"
         write_table(TAKES_TABLE, takes[~gone].to_dict("records"), TAKES)
         expected = f"error: select.by {by}: no {by} take has labels; use select.by=last"
@@ -161,7 +140,7 @@ def test_an_empty_split_is_one_line(project, capsys):
 
 
 def test_bad_input_is_one_line(project, capsys):
-    write_params(by="val")
+    write_params(select={"by": "val"})
     LABELS.rename("kept")
     assert "labels.parquet: no such file; run `dvc repro tokens`" in error(capsys)
     Path("kept").rename(LABELS)
