@@ -16,7 +16,7 @@ import typer
 
 from pjepa.core.text import markdown_table
 from pjepa.patches.config import PatchesConfig
-from pjepa.patches.cost import bytes_per_hour, gpu_hours, sizes_alone, video_hours_per_gpu_hour
+from pjepa.patches.cost import extraction_plan, gpu_hours, sizes_alone
 from pjepa.pretrain.config import PjepaConfig
 
 HOURS = (10, 1_000, 100_000)
@@ -41,14 +41,13 @@ def storage_table(fps: float) -> str:
     """Return GB of patches by grid, of the token stream and of one representation."""
     rows = []
     for name in BACKBONES:
-        config = PatchesConfig(backbone=name)
-        facts = sizes_alone(config)
+        width = sizes_alone(PatchesConfig(backbone=name)).width
         for hours in HOURS:
             row = [name.removeprefix("vjepa2_1_"), f"{hours:,}"]
             for grid in GRIDS.values():
-                pooled = config.model_copy(update={"grid": grid})
-                row.append(size(hours * bytes_per_hour(pooled, facts)))
-            row.append(size(hours * 3600 * fps * facts.width * HALF))
+                hour = extraction_plan([(3600.0, None)], PatchesConfig(backbone=name, grid=grid))
+                row.append(size(hours * hour.stored))
+            row.append(size(hours * 3600 * fps * width * HALF))
             rows.append(row)
     header = ["backbone", "hours of video", *(f"patches {name}" for name in GRIDS)]
     return markdown_table([*header, "tokens (and each representation)"], rows)
@@ -60,7 +59,7 @@ def compute_table(fps: float, gpu: str, epochs: int) -> str:
     for name in BACKBONES:
         config = PatchesConfig(backbone=name)
         facts = sizes_alone(config)
-        pace = video_hours_per_gpu_hour(config, facts, gpu)
+        pace = 1 / gpu_hours(extraction_plan([(3600.0, None)], config).flops, gpu)
         for hours in HOURS:
             tokens = hours * 3600 * fps
             epoch = gpu_hours(

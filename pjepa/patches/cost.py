@@ -65,39 +65,20 @@ def stored_bytes(steps: float, config: PatchesConfig, facts: BackboneFacts) -> f
     return steps * cells * facts.width * HALF
 
 
-def windows_per_hour(config: PatchesConfig) -> float:
-    """Return windows in an hour of video, one after the other."""
-    return 3600 * config.fps / config.frames_per_window
-
-
-def bytes_per_hour(config: PatchesConfig, facts: BackboneFacts) -> float:
-    """Return bytes on disk for an hour of video."""
-    return stored_bytes(3600 * config.tokens_fps, config, facts)
-
-
 def gpu_hours(flops: float, gpu: str = "A100") -> float:
     """Return hours of one GPU in bf16 at the assumed utilisation, decoding keeping up."""
     return flops / (PEAK_TFLOPS[gpu] * 1e12 * UTILISATION) / 3600
 
 
-def video_hours_per_gpu_hour(
-    config: PatchesConfig, facts: BackboneFacts, gpu: str = "A100"
-) -> float:
-    """Return hours of video that one GPU encodes in an hour."""
-    return 1 / gpu_hours(windows_per_hour(config) * window_flops(config, facts), gpu)
-
-
 def hourly_costs(config: PatchesConfig, grids: tuple[int, ...]) -> dict[str, float]:
     """Return work of a window, GB per hour for each grid, hours of video per GPU hour."""
-    facts = sizes_alone(config)
-    found = {"TFLOP per window": window_flops(config, facts) / 1e12}
+    facts, hour = sizes_alone(config), extraction_plan([(3600.0, None)], config)
+    found = {"TFLOP per window": hour.flops / hour.windows / 1e12}
     for grid in grids:
         name = f"{facts.rows} x {facts.columns}" if grid == 0 else f"{grid} x {grid}"
         pooled = config.model_copy(update={"grid": grid})
-        found[f"GB/h, {name}"] = bytes_per_hour(pooled, facts) / 1e9
-    for gpu in PEAK_TFLOPS:
-        found[f"h/h, {gpu}"] = video_hours_per_gpu_hour(config, facts, gpu)
-    return found
+        found[f"GB/h, {name}"] = stored_bytes(hour.tokens, pooled, facts) / 1e9
+    return found | {f"h/h, {gpu}": 1 / gpu_hours(hour.flops, gpu) for gpu in PEAK_TFLOPS}
 
 
 # What an extraction will take, before it starts: tokens, disk, hours of a GPU.

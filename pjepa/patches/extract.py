@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pjepa.core.machine import device_kind
 from pjepa.core.tables import MAX_GAP_S, BoundaryTimes, VideoRow
@@ -30,12 +30,8 @@ UNKEYED = {"checkpoint", "seed", "on_error"}  # weights have an identity of thei
 REMEMBERED = "videos.json"  # hashes of videos, in the store
 
 
-class Executor(Protocol):
-    """A way to run `encoded_job` on every job; it yields outcomes as they come."""
-
-    def __call__(
-        self, jobs: list[Job], config: PatchesConfig, facts: BackboneFacts, on_frames: OnFrames
-    ) -> Iterator[Outcome]: ...
+# A way to run `encoded_job` on every job, which yields outcomes as they come.
+Executor = Callable[[list[Job], PatchesConfig, BackboneFacts, OnFrames], Iterator[Outcome]]
 
 
 @dataclass(frozen=True)

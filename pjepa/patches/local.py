@@ -3,7 +3,8 @@
 On the CPU one process works on one take at a time. On CUDA there is one process, and one loaded
 model, per device; `machine.workers` takes are read at once by its threads, because one thread
 rarely decodes as fast as a GPU encodes. A process that dies costs the takes it has: another is
-started and they are tried again, each alone, so that none is blamed for another's death.
+started and they are tried again, each alone, so that a crash counts against the take that
+caused it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -34,15 +34,7 @@ from pjepa.ui.device import check_cuda
 TRIES = 3  # of a take whose process dies
 
 
-@dataclass(frozen=True)
-class Crash:
-    """What ends the run: one line about bad settings, or the traceback of a fault."""
-
-    text: str
-    input_error: bool
-
-
-Message = int | Outcome | Crash  # frames encoded, a take's end, the run's end
+Message = int | Outcome | Exception  # frames encoded, a take's end, what ends the run
 
 
 def run_local(
@@ -57,8 +49,8 @@ def run_local(
         team.end()
 
 
-def seats(config: PatchesConfig) -> tuple[int, int]:
-    """Return how many processes, and how many takes each has at a time."""
+def takes_per_process(config: PatchesConfig) -> tuple[int, int]:
+    """Return how many processes there are, and how many takes each has at a time."""
     if device_kind(config.device) != "cuda":
         return config.workers, 1
     devices = torch.cuda.device_count() if config.device == "cuda" else 1
@@ -70,25 +62,23 @@ class Worker:
     """A process, the connection to it, and the takes it has."""
 
     def __init__(
-        self, number: int, config: PatchesConfig, facts: BackboneFacts, seats: int
+        self, number: int, config: PatchesConfig, facts: BackboneFacts, takes: int
     ) -> None:
         context = get_context("spawn")
         self.connection, other = context.Pipe()
         self.process: SpawnProcess = context.Process(
-            target=serve, args=(other, number, config, facts, seats), daemon=True
+            target=serve, args=(other, number, config, facts, takes), daemon=True
         )
         self.process.start()
         other.close()  # or its end would stay open here when the process dies
-        self.number, self.seats = number, seats
+        self.number, self.takes = number, takes
         self.jobs: dict[str, Job] = {}
 
     def message(self) -> Message | None:
         """Return the next message of the process; None if it died."""
-        try:
-            said: Message = self.connection.recv()
-        except (EOFError, OSError):
-            return None
-        return said
+        with suppress(EOFError, OSError):
+            return self.connection.recv()
+        return None
 
     def end(self) -> None:
         self.connection.close()
@@ -104,9 +94,9 @@ class WorkerPool:
         self.config, self.facts = config, facts
         self.waiting, self.deaths = deque(jobs), Counter[str]()
         self.alone: set[str] = set()  # takes whose process died while it had others too
-        processes, each = seats(config)
+        processes, takes = takes_per_process(config)
         count = min(processes, len(jobs))
-        self.workers = [Worker(number, config, facts, each) for number in range(count)]
+        self.workers = [Worker(number, config, facts, takes) for number in range(count)]
 
     def outcomes(self, on_frames: OnFrames) -> Iterator[Outcome]:
         """Yield the outcome of every take as it comes."""
@@ -115,24 +105,24 @@ class WorkerPool:
         while busy := {w.connection: w for w in self.workers if w.jobs}:
             for connection in wait(list(busy)):
                 worker = busy[connection]  # type: ignore[index]
-                said = worker.message()
-                if isinstance(said, int):
-                    on_frames(said)
+                message = worker.message()
+                if isinstance(message, int):
+                    on_frames(message)
                     continue
-                outcomes = self._ended(worker, said)
-                self._fill(self._fit(worker, said))
+                if isinstance(message, Exception):
+                    raise message
+                outcomes = self._ended(worker, message)
+                self._fill(self._usable(worker, message))
                 yield from outcomes
 
-    def _ended(self, worker: Worker, said: Outcome | Crash | None) -> list[Outcome]:
+    def _ended(self, worker: Worker, outcome: Outcome | None) -> list[Outcome]:
         """Return the takes that ended; those of a dead or stuck process are tried again."""
-        if isinstance(said, Crash):
-            raise InputError(said.text) if said.input_error else RuntimeError(said.text)
-        if said is None:
+        if outcome is None:
             return self._died(worker)
-        del worker.jobs[said.take_id]
-        if said.stuck:  # its process is ended, and with it the other takes' threads
+        del worker.jobs[outcome.take_id]
+        if outcome.stuck:  # its process is ended, and with it the other takes' threads
             self.waiting.extendleft(reversed(worker.jobs.values()))
-        return [said]
+        return [outcome]
 
     def _died(self, worker: Worker) -> list[Outcome]:
         """Return the take that a process died of for the last time, if it had one take only."""
@@ -155,28 +145,25 @@ class WorkerPool:
             given_up.append(Outcome(job.take_id, reason))
         return given_up
 
-    def _fit(self, worker: Worker, said: Outcome | Crash | None) -> Worker:
+    def _usable(self, worker: Worker, outcome: Outcome | None) -> Worker:
         """Return the worker, or a new one if it is dead or stuck."""
-        if isinstance(said, Outcome) and not said.stuck:
+        if outcome is not None and not outcome.stuck:
             return worker
         worker.end()
-        fresh = Worker(worker.number, self.config, self.facts, worker.seats)
+        fresh = Worker(worker.number, self.config, self.facts, worker.takes)
         self.workers[worker.number] = fresh
         return fresh
 
     def _fill(self, worker: Worker) -> None:
-        """Give the worker takes for its free seats; a suspect take gets a process of its own."""
-        while self.waiting and len(worker.jobs) < worker.seats:
+        """Give the worker as many takes as it may have; a suspect one gets a process of its own."""
+        while self.waiting and len(worker.jobs) < worker.takes:
             apart = self.alone & {self.waiting[0].take_id, *worker.jobs}
             if apart and worker.jobs:
                 return
-            self._give_next(worker)
-
-    def _give_next(self, worker: Worker) -> None:
-        job = self.waiting.popleft()
-        worker.jobs[job.take_id] = job
-        with suppress(OSError):  # it died just now: its message will say so
-            worker.connection.send(job)
+            job = self.waiting.popleft()
+            worker.jobs[job.take_id] = job
+            with suppress(OSError):  # it died just now: its message will say so
+                worker.connection.send(job)
 
     def end(self) -> None:
         for worker in self.workers:
@@ -184,29 +171,29 @@ class WorkerPool:
 
 
 def serve(
-    connection: Connection, number: int, config: PatchesConfig, facts: BackboneFacts, seats: int
+    connection: Connection, number: int, config: PatchesConfig, facts: BackboneFacts, takes: int
 ) -> None:
     """Serve takes in a worker process: receive takes, send frame counts and outcomes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     sending = threading.Lock()
 
-    def tell(message: Message) -> None:
+    def send(message: Message) -> None:
         with sending, suppress(BrokenPipeError, ConnectionResetError):  # the parent is gone
             connection.send(message)
 
     def work(job: Job) -> None:
         try:
-            tell(encoded_job(job, config, facts, tell))
+            send(encoded_job(job, config, facts, send))
         except InputError as error:
-            tell(Crash(str(error), input_error=True))
+            send(error)
         except Exception:
-            tell(Crash(traceback.format_exc(), input_error=False))
+            send(RuntimeError(traceback.format_exc()))
 
     def begin() -> None:
         if config.device == "cuda":  # of this thread
             torch.cuda.set_device(number % torch.cuda.device_count())
 
-    pool = ThreadPoolExecutor(seats, initializer=begin)
+    pool = ThreadPoolExecutor(takes, initializer=begin)
     try:
         while True:
             pool.submit(work, connection.recv())

@@ -25,7 +25,7 @@ from pjepa.tokens.placement import grid_times, placed_takes
 from pjepa.tools.cli import app
 from pjepa.video.index import frame_index
 from tests.live.world import PATCHES, make_action_pooler, make_project, make_video
-from tests.patches.test_extract import inline
+from tests.patches.patch_infos import inline
 
 
 @pytest.fixture(autouse=True)

@@ -13,25 +13,22 @@ from pjepa.patches.config import PatchesConfig
 from pjepa.patches.cost import (
     PEAK_TFLOPS,
     ExtractionPlan,
-    bytes_per_hour,
     decoding_share,
+    extraction_plan,
     gpu_hours,
+    hourly_costs,
     sizes_alone,
-    stored_bytes,
-    video_hours_per_gpu_hour,
     window_flops,
 )
+from tests.patches.patch_infos import tiny_config
 from tests.video.films import write_film
 
-NAMES = ["base", "large", "giant", "gigantic"]
 
-
-def case(name: str, frames: int = 64, crop: int = 384, grid: int = 0) -> tuple[
-    PatchesConfig, BackboneFacts
-]:  # fmt: skip
-    config = PatchesConfig(
-        backbone=name, checkpoint="official", frames_per_window=frames, crop=crop, grid=grid
-    )
+def case(
+    name: str, frames: int = 64, crop: int = 384, grid: int = 0
+) -> tuple[PatchesConfig, BackboneFacts]:
+    name = f"vjepa2_1_vit_{name}_384"
+    config = PatchesConfig(backbone=name, frames_per_window=frames, crop=crop, grid=grid)
     return config, sizes_alone(config)
 
 
@@ -43,14 +40,13 @@ def case(name: str, frames: int = 64, crop: int = 384, grid: int = 0) -> tuple[
     ],
 )  # fmt: skip
 def test_work_of_the_released_variants(name: str, frames: int, teraflops: float) -> None:
-    found = window_flops(*case(f"vjepa2_1_vit_{name}_384", frames))
-    assert found / 1e12 == pytest.approx(teraflops, rel=0.03)
+    assert window_flops(*case(name, frames)) / 1e12 == pytest.approx(teraflops, rel=0.03)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["base", "large", "giant", "gigantic"])
 def test_formula_equals_counted_operations(name: str) -> None:
-    config, facts = case(f"vjepa2_1_vit_{name}_384", 4, 96)
+    config, facts = case(name, 4, 96)
     encoder = empty_encoder(named_variant(config.backbone)).requires_grad_(False)
     with FlopCounterMode(display=False) as counter:
         encoder(torch.empty(1, 3, 4, 96, 96, device="meta"))
@@ -65,24 +61,17 @@ def test_timm_work_is_counted() -> None:
     assert flops / 2 == pytest.approx(8.2e9, rel=0.02)  # 4.1 billion multiply-adds a frame
 
 
-def test_bytes_are_those_of_the_array() -> None:
-    config, facts = case("vjepa2_1_vit_giant_384", grid=2)
-    assert stored_bytes(10, config, facts) == np.zeros((10, 4, 1408), np.float16).nbytes
-    config, facts = case("vjepa2_1_vit_giant_384")
-    assert bytes_per_hour(config, facts) == 3600 * 4 * 576 * 1408 * 2
-
-
-def test_hours_follow_from_the_work() -> None:
+def test_an_hour_costs_its_windows_and_the_bytes_of_its_array() -> None:
     assert gpu_hours(312e12 * 0.3 * 3600) == pytest.approx(1.0)
-    config, facts = case("vjepa2_1_vit_giant_384")  # 8 fps, 64 frames: 450 windows an hour
-    per_hour = video_hours_per_gpu_hour(config, facts, "H100")
-    assert per_hour == pytest.approx(989e12 * 0.3 * 3600 / (450 * 113.8e12), rel=0.03)
-
-
-def test_nothing_is_read_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    window_flops(*case("vjepa2_1_vit_base_384"))
-    assert not list(tmp_path.iterdir())
+    config, _ = case("giant")  # 8 fps, 64 frames: 450 windows an hour
+    found = hourly_costs(config, (0, 2))
+    pooled = np.zeros((3600 * 4, 4, 1408), np.float16)
+    assert found["GB/h, 2 x 2"] == pytest.approx(pooled.nbytes / 1e9)
+    assert found["GB/h, 24 x 24"] == pytest.approx(144 * pooled.nbytes / 1e9)
+    assert found["h/h, H100"] == pytest.approx(989e12 * 0.3 * 3600 / (450 * 113.8e12), rel=0.03)
+    plan = extraction_plan([(3600.0, None), (0.1, np.zeros((0, 2)))], case("giant", grid=2)[0])
+    assert (plan.takes, plan.tokens, plan.windows) == (2, 14401, 451)
+    assert plan.stored == pooled.nbytes * 14401 / 14400
 
 
 def test_the_plan_says_what_is_the_limit() -> None:
@@ -97,7 +86,4 @@ def test_the_plan_says_what_is_the_limit() -> None:
 
 
 def test_decoding_is_measured_on_a_video(tmp_path: Path) -> None:
-    config = PatchesConfig(
-        backbone="vjepa2_1_vit_tiny", checkpoint="random", frames_per_window=8, crop=32
-    )
-    assert decoding_share(write_film(tmp_path / "x.mp4", 0, 100), config) > 0
+    assert decoding_share(write_film(tmp_path / "x.mp4", 0, 100), tiny_config()) > 0

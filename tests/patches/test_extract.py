@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,9 @@ import pytest
 import torch
 
 from pjepa.core.tables import VideoRow
-from pjepa.patches.backbone import BackboneFacts, backbone_facts
+from pjepa.patches.backbone import backbone_facts
 from pjepa.patches.checkpoint import build_encoder
-from pjepa.patches.config import PatchesConfig
-from pjepa.patches.encode import Job, OnFrames, Outcome, encoded_job, pooled_grid
+from pjepa.patches.encode import Job, encoded_job, pooled_grid
 from pjepa.patches.extract import extract
 from pjepa.patches.local import run_local
 from pjepa.patches.preprocess import preprocess
@@ -23,20 +23,13 @@ from pjepa.storage.roots import DATA_ROOT
 from pjepa.ui.console import InputError
 from pjepa.video.files import measured_videos
 from pjepa.video.reader import open_video
+from tests.patches.patch_infos import features, inline, tiny_config
 from tests.storage.flip import flip
 from tests.video.corpus import Film
 from tests.video.corpus import write_film as write_corpus_film
 from tests.video.films import BAD, FPS, write_bad, write_film
 
-CONFIG = PatchesConfig(
-    backbone="vjepa2_1_vit_tiny",
-    checkpoint="random",
-    fps=8.0,
-    frames_per_window=8,
-    crop=32,
-    grid=1,
-    batch_windows=2,
-)
+CONFIG = tiny_config(batch_windows=2)
 LIMITS = {"take0": np.array([[0.0, 0.75], [1.0, 3.0]])}
 LENGTHS = [40, 25, 50]
 
@@ -53,24 +46,6 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[VideoRow]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(DATA_ROOT, str(folder))
         yield [row(number, frames) for number, frames in enumerate(LENGTHS)]
-
-
-def inline(
-    jobs: list[Job], config: PatchesConfig, facts: BackboneFacts, on_frames: OnFrames
-) -> Iterator[Outcome]:
-    """The executor without processes."""
-    for job in jobs:
-        yield encoded_job(job, config, facts, on_frames)
-
-
-def features(path: Path, config: PatchesConfig, limits: np.ndarray | None = None) -> np.ndarray:
-    """The features of one video, encoded in this process."""
-    target = path.with_suffix(".safetensors")
-    target.unlink(missing_ok=True)
-    job = Job("x", path.name, path, 0.0, limits, target)
-    outcome = encoded_job(job, config, backbone_facts(config), lambda frames: None)
-    assert outcome.reason is None, outcome.reason
-    return np.array(read_patches(target).patches)
 
 
 @pytest.mark.slow
@@ -95,15 +70,16 @@ def test_adding_a_take_encodes_exactly_one(rows: list[VideoRow], tmp_path: Path)
     assert extract(rows, moved, CONFIG, tmp_path, inline).encoded == 1
 
 
-def test_changed_content_is_encoded_again_and_remembered_hashes_follow(tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(DATA_ROOT, str(tmp_path))
-        write_film(tmp_path / "0.mp4", 0)
-        store = tmp_path / "store"
-        before = extract([row(0, 40)], {}, CONFIG, store, inline)
-        assert extract([row(0, 40)], {}, CONFIG, store, inline).encoded == 0
-        write_film(tmp_path / "0.mp4", 1)
-        after = extract([row(0, 40)], {}, CONFIG, store, inline)
+def test_changed_content_is_encoded_again_and_remembered_hashes_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DATA_ROOT, str(tmp_path))
+    write_film(tmp_path / "0.mp4", 0)
+    store = tmp_path / "store"
+    before = extract([row(0, 40)], {}, CONFIG, store, inline)
+    assert extract([row(0, 40)], {}, CONFIG, store, inline).encoded == 0
+    write_film(tmp_path / "0.mp4", 1)
+    after = extract([row(0, 40)], {}, CONFIG, store, inline)
     assert after.encoded == 1
     assert before.files != after.files
 
@@ -120,15 +96,6 @@ def test_stored_features_equal_a_plain_forward_pass(rows: list[VideoRow], tmp_pa
         clips = [preprocess(reader.frames(t / 8.0), 32, "cv2") for t in times]
         plain = encoder(torch.stack(clips)).reshape(12, 4, 64)[:10]
     np.testing.assert_allclose(stored.patches, plain.numpy(), atol=4e-3)
-
-
-def test_a_window_never_sees_beyond_its_segment(tmp_path: Path) -> None:
-    path = write_film(tmp_path / "0.mp4")
-    whole = features(path, CONFIG, LIMITS["take0"])
-    cut = features(path, CONFIG, np.array([[0.0, 0.75], [1.0, 1.25], [1.25, 3.0]]))
-    assert whole.shape == cut.shape == (10, 1, 64)
-    np.testing.assert_array_equal(whole[:4], cut[:4])
-    assert not np.array_equal(whole[4:], cut[4:])
 
 
 @pytest.mark.parametrize("stride", [1, 2, 4])
@@ -152,16 +119,6 @@ def test_no_token_depends_on_frames_beyond_its_lookahead(
         first_differing.append(changed / FPS - differs.argmax() / 4.0)
     if scope == "take":  # and what is said is no more than there is, but for one step
         assert max(first_differing) > ahead - 0.25 - 1e-9
-
-
-def test_trailing_features_do_not_depend_on_the_stride_where_it_fits(tmp_path: Path) -> None:
-    path = write_film(tmp_path / "0.mp4")
-    changes = {"window_mode": "trailing", "window_scope": "take", "batch_windows": 1}
-    one, two = (
-        features(path, CONFIG.model_copy(update={**changes, "window_stride": stride}))
-        for stride in (1, 2)
-    )
-    np.testing.assert_allclose(one[1::2], two[1::2], atol=2e-3)  # both windows end there
 
 
 @pytest.mark.parametrize("grid", [1, 2, 3])
@@ -224,13 +181,8 @@ def test_bad_videos_fail_with_a_list_and_what_is_good_stays_encoded(
     assert len(list((tmp_path / "store").glob("*.safetensors"))) == 1
     with pytest.raises(InputError, match=r"1 of 11 takes .* take missing: missing.mp4: no such"):
         extract(bad_rows, {}, CONFIG, tmp_path / "other", inline)
-
-
-def test_nothing_left_is_an_error_even_when_skipping(
-    bad_rows: list[VideoRow], tmp_path: Path
-) -> None:
     config = CONFIG.model_copy(update={"on_error": "skip"})
-    with pytest.raises(InputError, match="2 of 2 takes cannot be encoded"):
+    with pytest.raises(InputError, match="2 of 2 takes cannot be encoded"):  # nothing is left
         extract([bad_rows[2], bad_rows[3]], {}, config, tmp_path / "store", inline)
 
 
@@ -254,8 +206,6 @@ def test_a_full_disk_is_refused_before_anything_starts(
 
 
 def test_a_decoder_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
-
     path = write_film(tmp_path / "0.mp4")
     never = threading.Event()
     monkeypatch.setattr("pjepa.patches.encode.PATIENCE_S", 0.2)

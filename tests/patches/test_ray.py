@@ -70,7 +70,7 @@ def test_two_nodes_give_the_same_bytes_and_survive_a_killed_worker(
 
 LISTENING = """
 import psutil
-from pjepa.patches.executors import ray
+from pjepa.patches import ray
 from tests.patches.test_local import CONFIG
 
 with ray._cluster(ray._imported(), CONFIG):

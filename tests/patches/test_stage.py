@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 from pjepa.core import tables as manifest
 from pjepa.core.tables import VideoRow
-from pjepa.patches.config import PatchesConfig
 from pjepa.patches.store import read_patches, take_file_name
 from pjepa.storage.reading import read_json
 from pjepa.streams.stream import StreamReader, read_labels
@@ -24,20 +23,13 @@ from pjepa.tools.cli import app
 from pjepa.ui.console import InputError
 from pjepa.video.files import measured_videos
 from stages import patches, pooler, tokens
-from tests.patches.test_extract import inline
+from tests.patches.patch_infos import inline, tiny_config
 from tests.video.corpus import Film
 from tests.video.corpus import write_film as write_corpus_film
 from tests.video.films import FPS, write_film, write_patched
 
 ROOT = Path(__file__).parents[2]
-CONFIG = PatchesConfig(
-    backbone="vjepa2_1_vit_tiny",
-    checkpoint="random",
-    frames_per_window=8,
-    crop=32,
-    grid=1,
-    window_scope="take",
-)
+CONFIG = tiny_config(window_scope="take")
 LIMITS = [("take0", 0.0, 0.75, 1), ("take0", 1.0, 2.5, 0), ("take1", 0.0, 1.5, 1)]
 
 

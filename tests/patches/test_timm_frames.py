@@ -1,7 +1,6 @@
 """timm models as backbones: timm's own numbers and preprocessing, frame by frame."""
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +11,11 @@ from PIL import Image
 from safetensors.torch import save_file
 from timm.data import create_transform, resolve_model_data_config
 
-from pjepa.core.tables import VideoRow
 from pjepa.patches.backbone import BackboneFacts, backbone_facts, load_backbone
 from pjepa.patches.config import PatchesConfig
-from pjepa.patches.encode import Job, OnFrames, Outcome, encoded_job
-from pjepa.patches.extract import extract
-from pjepa.patches.store import read_patches
-from pjepa.storage.roots import DATA_ROOT
 from pjepa.ui.console import InputError
 from pjepa.video.reader import open_video
+from tests.patches.patch_infos import features
 from tests.video.films import FPS, write_film
 
 VIT, CNN = "vit_tiny_patch16_224", "resnet18"
@@ -40,7 +35,9 @@ def plain_model(name: str, seed: int) -> torch.nn.Module:
 @torch.no_grad()
 @pytest.mark.parametrize(("name", "cells", "width"), [(VIT, 196, 192), (CNN, 49, 512)])
 def test_features_are_timms_own(name: str, cells: int, width: int) -> None:
+    before = torch.get_rng_state()
     backbone = load_backbone(config(name, seed=3))
+    assert torch.equal(torch.get_rng_state(), before)
     side = int(cells**0.5)
     assert backbone.facts == BackboneFacts(
         f"timm:{name}", f"random-timm:{name}-3-timm{timm.__version__}", width, side, side, 1, 224
@@ -111,65 +108,31 @@ def test_local_file_is_loaded_strictly_without_its_classifier(tmp_path: Path, su
         load_backbone(chosen)
 
 
-def test_bad_settings_are_named() -> None:
-    with pytest.raises(InputError, match="timm has no model 'resnet51'"):
-        backbone_facts(config("resnet51"))
-    with pytest.raises(InputError, match="grid 9 is finer than the 7 x 7 cells"):
-        backbone_facts(config(CNN, grid=9))
-    with pytest.raises(InputError, match="hiera_tiny_224: gives no feature map at 100 px"):
-        backbone_facts(config("hiera_tiny_224", crop=100))
-    with pytest.raises(InputError, match=r"no file gone\.pth"):
-        backbone_facts(config(CNN, checkpoint="gone.pth"))
-
-
-def test_without_network_the_hub_page_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("resnet51", {}, "timm has no model 'resnet51'"),
+        (CNN, {"grid": 9}, "grid 9 is finer than the 7 x 7 cells"),
+        ("hiera_tiny_224", {"crop": 100}, "hiera_tiny_224: gives no feature map at 100 px"),
+        (CNN, {"checkpoint": "gone.pth"}, r"no file gone\.pth"),
+        (CNN, {"checkpoint": "pretrained"}, r"huggingface\.co/timm/resnet18\.a1_in1k and set"),
+    ],
+)
+def test_bad_settings_are_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, changes: dict[str, object], message: str
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match=r"huggingface\.co/timm/resnet18\.a1_in1k and set"):
-        backbone_facts(config(CNN, checkpoint="pretrained"))
+    with pytest.raises(InputError, match=message):
+        backbone_facts(config(name, **changes))
 
 
-def test_random_weights_leave_the_global_state_alone() -> None:
-    before = torch.get_rng_state()
-    load_backbone(config(CNN))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_image_model_goes_through_the_same_extraction(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(DATA_ROOT, str(tmp_path))
+def test_image_model_goes_through_the_same_extraction(tmp_path: Path) -> None:
     film = write_film(tmp_path / "film.mp4", 0, 40)
-    row = VideoRow("take", "film.mp4", FPS, 40 / FPS, root="data")
     chosen = config(CNN, crop=64, window_scope="take", frames_per_window=4, batch_windows=2)
-
-    def inline(
-        jobs: list[Job], config: PatchesConfig, facts: BackboneFacts, on_frames: OnFrames
-    ) -> Iterator[Outcome]:
-        yield from (encoded_job(job, config, facts, on_frames) for job in jobs)
-
-    result = extract([row], {}, chosen, tmp_path / "store", inline)
-    stored = read_patches(result.files["take"]).patches
-    count = math.ceil(4 * 40 / FPS)
+    stored, count = features(film, chosen), math.ceil(4 * 40 / FPS)
     assert stored.shape == (count, 4, 512)  # 2 x 2 cells, a token per frame
     backbone = load_backbone(chosen)
     with open_video(film) as reader:
         plain = backbone.encoded(backbone.prepared(reader.frames(np.arange(count) / 4.0))[None])
     np.testing.assert_allclose(stored, plain[0].numpy(), atol=4e-3)
-
-
-@pytest.mark.slow
-def test_nearly_every_family_of_timm_gives_a_grid() -> None:
-    """One model of each family, without values; the docs quote the count."""
-    tried, refused = 0, []
-    for family in timm.list_modules():
-        names = timm.list_models(module=family)
-        if not names:
-            continue
-        tried += 1
-        try:
-            backbone_facts(config(names[0]))
-        except InputError as error:
-            refused.append(f"{family}: {error}")
-    print(f"{tried - len(refused)} of {tried} families")
-    assert len(refused) <= 0.1 * tried, refused

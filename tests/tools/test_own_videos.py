@@ -17,7 +17,7 @@ from pjepa.streams.stream import read_stream
 from pjepa.tools.cli import app
 from pjepa.tools.own_videos import own_videos
 from pjepa.ui.console import InputError
-from tests.patches.test_extract import inline
+from tests.patches.patch_infos import inline
 from tests.pipeline.in_process import project, run_stages
 from tests.video.films import write_film
 
