@@ -7,22 +7,22 @@ import math
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
-from safetensors.torch import load_file, save_file
 
 from pjepa.core.tables import Classes, write_classes
-from pjepa.core.time import token_count
 from pjepa.live.models import load_models
 from pjepa.live.predict import predicted
 from pjepa.live.session import Options, Session
 from pjepa.live.source import Pipe
 from pjepa.live.view import LiveNumbers, LiveView, clock
+from pjepa.storage.reading import read_tensors
+from pjepa.storage.writing import write_tensors
 from pjepa.ui.console import InputError
-from pjepa.video.reader import open_video
 from tests.live.world import (
     CLASSES,
     make_action_pooler,
@@ -37,14 +37,21 @@ CELLS = ("linear-pjepa", "attentive-pjepa", "ltcausal-pjepa", "linear-raw", "ltc
 
 
 def wanted(project, cell="linear-pjepa", **changes):
-    root, found, _ = project
-    return type(found)(**{**vars(found), "cell": root / "results/probe" / cell, **changes})
+    root, options, _ = project
+    return replace(options, **{"cell": root / "results/probe" / cell, **changes})
 
 
 def run(models, video, tmp_path, **options):
     options = {"jsonl": tmp_path / "out.jsonl", "quiet": True, **options}
     session = Session(models, str(video), Options(**options))
     return session, session.run(), lines(options["jsonl"])
+
+
+def interrupted(models, video, hops, **options):
+    """A session whose source stops after so many hops."""
+    session = Session(models, str(video), Options(quiet=True, **options))
+    stop_after(session, hops)
+    return session.run()
 
 
 def lines(path):
@@ -55,58 +62,55 @@ def told(rows):
     return [(row["start"], row["end"], row["label"]) for row in rows]
 
 
+def offline(models, video):
+    steps = predicted(models, video).steps(CLASSES.names)
+    return [(step.start, step.end, step.label) for step in steps]
+
+
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_streamed_file_is_labelled_as_offline(project, tmp_path, cell):
     models = load_models(wanted(project, cell))
     _, summary, rows = run(models, project[2], tmp_path)
-    offline = predicted(models, project[2]).steps(CLASSES.names)
-    assert told(rows) == [(step.start, step.end, step.label) for step in offline]
-    np.testing.assert_allclose(
-        [row["score"] for row in rows], [step.score for step in offline], atol=1e-3
-    )
+    assert told(rows) == offline(models, project[2])
+    steps = predicted(models, project[2]).steps(CLASSES.names)
+    scores = [row["score"] for row in rows]
+    np.testing.assert_allclose(scores, [step.score for step in steps], atol=1e-3)
     assert (summary["status"], summary["dropped"]) == ("ended", 0)
     assert rows[0]["start"] == 0
     assert all(a["end"] == b["start"] for a, b in itertools.pairwise(rows))
     assert all(row["latency"] >= row["algorithmic_s"] >= 0 for row in rows)
 
 
-@pytest.mark.parametrize("attention", ["block_causal", "token_causal"])
-@pytest.mark.parametrize("segments", ["fixed", "found"])
-def test_other_encoders(tmp_path, attention, segments):
-    found = make_project(tmp_path, attention=attention, segments=segments)
+STACKS = {
+    f"{attention} {segments}": {"attention": attention, "segments": segments}
+    for attention in ("block_causal", "token_causal")
+    for segments in ("fixed", "found")
+} | {"trailing": {"patches": {"window_mode": "trailing", "window_stride": 2}}}
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_other_stacks(tmp_path, name):
+    models = load_models(make_project(tmp_path, **STACKS[name]))
     video = make_video(tmp_path / "x.mp4", 9.0)
-    models = load_models(found)
-    assert models.notes == ()  # nothing differs from training
     _, _, rows = run(models, video, tmp_path)
-    offline = predicted(models, video).steps(CLASSES.names)
-    assert told(rows) == [(step.start, step.end, step.label) for step in offline]
-
-
-def test_trailing_windows_equal_the_extraction_of_the_pipeline(tmp_path):
-    trailing = {"window_mode": "trailing", "window_stride": 2}
-    found = make_project(tmp_path, patches=trailing)
-    video = make_video(tmp_path / "x.mp4", 7.1)
-    models = load_models(found)
-    _, _, rows = run(models, video, tmp_path)
-    offline = predicted(models, video).steps(CLASSES.names)
-    assert told(rows) == [(step.start, step.end, step.label) for step in offline]
-    assert models.patches.window_stride == 2
+    assert told(rows) == offline(models, video)
+    if name == "trailing":
+        assert models.patches.window_stride == 2
+    else:
+        assert models.notes == ()  # nothing differs from training
 
 
 @pytest.mark.parametrize(("window", "per_step"), [(3, 1), (4, 2), (10, 1)])
 def test_an_action_pooler_whose_windows_are_others_than_the_backbones(tmp_path, window, per_step):
-    found = make_project(tmp_path)
+    options = make_project(tmp_path)
     make_action_pooler(tmp_path, window, per_step)
     video = make_video(tmp_path / "x.mp4", 9.3)
-    models = load_models(type(found)(**{**vars(found), "as_trained": True}))
+    models = load_models(replace(options, as_trained=True))
     session, _, rows = run(models, video, tmp_path)
-    offline = predicted(models, video)
-    assert told(rows) == [(s.start, s.end, s.label) for s in offline.steps(CLASSES.names)]
+    assert told(rows) == offline(models, video)
     assert session.tokens.lookahead_s == {3: 1.0, 4: 1.0, 10: 3.0}[window]
-    with open_video(video) as reader:
-        steps = token_count(reader.info.duration_s, 4.0)
-    assert len(offline.times_s) == steps * per_step
-    short = load_models(found)
+    assert len(predicted(models, video).times_s) == 38 * per_step  # 9.3 s at 4 steps a second
+    short = load_models(options)
     assert (short.pooled, short.patches.steps) == (min(window, 4), 4)
 
 
@@ -120,7 +124,7 @@ def test_a_camera_that_restarts_begins_a_new_recording(project, tmp_path, cell, 
     assert found.cuts == (18,)
     assert len(found.times_s) == 36  # 8.8 s at 4 tokens a second, not hours of one frame
     _, summary, rows = run(models, twice, tmp_path)
-    assert told(rows) == [(s.start, s.end, s.label) for s in found.steps(CLASSES.names)]
+    assert told(rows) == offline(models, twice)
     assert summary["jumps"] == 1
     assert any(row["end"] == 4.5 for row in rows)  # no step reaches across
     with twice.open("rb") as file:
@@ -140,9 +144,7 @@ def test_a_session_that_was_stopped_goes_on(project, tmp_path, cell, stop):
     models = load_models(wanted(project, cell))
     _, _, whole = run(models, project[2], tmp_path)
     options = {"jsonl": tmp_path / "cut.jsonl", "state": tmp_path / "state"}
-    session = Session(models, str(project[2]), Options(quiet=True, **options))
-    stop_after(session, stop)
-    assert session.run()["status"] == "stopped"
+    assert interrupted(models, project[2], stop, **options)["status"] == "stopped"
     first = lines(options["jsonl"])
     assert first[-1]["end"] < whole[-1]["end"]
     assert told(first)[:-1] == told(whole)[: len(first) - 1]  # complete up to where it stopped
@@ -161,9 +163,7 @@ def test_a_damaged_state_is_put_aside_for_the_one_before(
     models, state = load_models(wanted(project)), tmp_path / "state"
     _, _, whole = run(models, project[2], tmp_path)
     options = {"jsonl": tmp_path / "cut.jsonl", "state": state}
-    session = Session(models, str(project[2]), Options(quiet=True, **options))
-    stop_after(session, 7)
-    session.run()
+    interrupted(models, project[2], 7, **options)
     for name in ("state.safetensors", *(["state.safetensors.before"] if both else [])):
         flip(state / name, -1)
     if both:
@@ -177,9 +177,7 @@ def test_a_damaged_state_is_put_aside_for_the_one_before(
 
 def test_lines_that_somebody_took_away_leave_no_hole(project, tmp_path):
     models, out = load_models(wanted(project)), tmp_path / "out.jsonl"
-    session = Session(models, str(project[2]), Options(False, None, 30, out, tmp_path / "s", True))
-    stop_after(session, 7)
-    session.run()
+    interrupted(models, project[2], 7, jsonl=out, state=tmp_path / "s")
     first = lines(out)
     out.unlink()
     _, _, rest = run(models, project[2], tmp_path, jsonl=out, state=tmp_path / "s")
@@ -190,15 +188,13 @@ def test_lines_that_somebody_took_away_leave_no_hole(project, tmp_path):
 
 def test_a_state_of_something_else_is_refused(project, tmp_path):
     models = load_models(wanted(project))
-    session = Session(models, str(project[2]), Options(quiet=True, state=tmp_path / "state"))
-    session.source.stop()
-    session.run()
+    interrupted(models, project[2], 0, state=tmp_path / "state")
     with pytest.raises(InputError, match="another source, model or setting"):
         Session(models, "other.mp4", Options(quiet=True, state=tmp_path / "state"))
     cell = tmp_path / "linear-pjepa"  # fitted again: all is the same but for the weights
     shutil.copytree(project[1].cell, cell)
-    tensors = load_file(cell / "model/model.safetensors")
-    save_file({**tensors, "bias": tensors["bias"] + 1}, cell / "model/model.safetensors")
+    tensors = read_tensors(cell / "model/model.safetensors")
+    write_tensors(cell / "model/model.safetensors", {**tensors, "bias": tensors["bias"] + 1})
     again = load_models(wanted(project, cell=cell))
     with pytest.raises(InputError, match="another source, model or setting"):
         Session(again, str(project[2]), Options(quiet=True, state=tmp_path / "state"))
@@ -207,14 +203,7 @@ def test_a_state_of_something_else_is_refused(project, tmp_path):
 def test_a_service_that_is_stopped_completes_its_output(project, tmp_path):
     models, before = load_models(wanted(project)), signal.getsignal(signal.SIGTERM)
     session = Session(models, str(project[2]), Options(quiet=True, jsonl=tmp_path / "x.jsonl"))
-    usual, count = session.tokens.push, itertools.count()
-
-    def push(hop):
-        if next(count) == 3:
-            signal.raise_signal(signal.SIGTERM)
-        return usual(hop)
-
-    session.tokens.push = push
+    stop_after(session, 3, lambda: signal.raise_signal(signal.SIGTERM))
     assert session.run()["status"] == "stopped"
     assert lines(tmp_path / "x.jsonl")[-1]["end"] == 4.0
     assert signal.getsignal(signal.SIGTERM) == before
@@ -229,8 +218,7 @@ def test_a_pipe_that_ends_is_labelled_as_its_file(project, tmp_path, live):
         wait_for(lambda: pipe._ended)  # as if models had loaded meanwhile
         session = Session(models, "-", Options(live, quiet=True, jsonl=out), pipe)
         summary = session.run()
-    offline = predicted(models, video).steps(CLASSES.names)
-    assert told(lines(out)) == [(step.start, step.end, step.label) for step in offline]
+    assert told(lines(out)) == offline(models, video)
     assert (summary["status"], summary["dropped"]) == ("ended", 0)
 
 
@@ -254,26 +242,33 @@ def test_a_look_at_the_present_changes_nothing(project, tmp_path):
     assert "real time" in screen.getvalue()
 
 
-def test_models_that_do_not_fit_are_named(project, tmp_path):
-    cell = project[0] / "results/probe/linear-pjepa"
-    for name, reason in (
-        ("linear-segment_mean", "representation segment_mean"),
-        ("linear-raw", "takes 32 channels, there are 64"),
-    ):
-        shutil.copytree(cell, tmp_path / name)
-        with pytest.raises(InputError, match=reason):
-            load_models(wanted(project, cell=tmp_path / name))
-    shutil.copytree(cell, tmp_path / "broken/linear-pjepa")
-    weights = tmp_path / "broken/linear-pjepa/model/model.safetensors"
-    weights.write_bytes(b"broken")
-    with pytest.raises(
-        InputError, match=r"broken/linear-pjepa/model/model.safetensors: not .*dvc checkout"
-    ):
-        load_models(wanted(project, cell=weights.parents[1]))
-    shutil.copytree(cell, tmp_path / "few/linear-pjepa")
-    write_classes(tmp_path / "few/linear-pjepa/model/classes.json", Classes(("a", "b"), None))
-    with pytest.raises(InputError, match="2 names, the probe has 4 classes"):
-        load_models(wanted(project, cell=tmp_path / "few/linear-pjepa"))
+def broken(cell):
+    (cell / "model/model.safetensors").write_bytes(b"broken")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("linear-segment_mean", None, "representation segment_mean"),
+        ("linear-raw", None, "takes 32 channels, there are 64"),
+        ("linear-pjepa", broken, r"linear-pjepa/model/model.safetensors: not .*dvc checkout"),
+        (
+            "linear-pjepa",
+            lambda cell: write_classes(cell / "model/classes.json", Classes(("a", "b"), None)),
+            "2 names, the probe has 4 classes",
+        ),
+    ],
+)
+def test_a_probe_that_does_not_fit_is_named(project, tmp_path, name, change, reason):
+    cell = tmp_path / name
+    shutil.copytree(project[0] / "results/probe/linear-pjepa", cell)
+    if change is not None:
+        change(cell)
+    with pytest.raises(InputError, match=reason):
+        load_models(wanted(project, cell=cell))
+
+
+def test_models_that_cannot_be_used_are_named(project):
     with pytest.raises(InputError, match="device nosuch"):
         load_models(wanted(project, device="nosuch"))
     with pytest.raises(InputError, match=r"linear-pjepa,linear-raw.*dvc repro"):
@@ -297,7 +292,7 @@ def test_long_training_windows_become_short_ones(tmp_path):
     found = make_project(tmp_path, patches={"frames_per_window": 64})
     short = load_models(found)
     assert (short.patches.steps, len(short.notes)) == (8, 2)
-    trained = load_models(type(found)(**{**vars(found), "as_trained": True}))
+    trained = load_models(replace(found, as_trained=True))
     assert trained.patches.steps == 32
 
 

@@ -12,7 +12,6 @@ import torch
 
 from pjepa.core.time import token_count
 from pjepa.live.source import CHUNK, PIPE, LiveSource, Pipe, StepGrid
-from pjepa.ui.console import InputError
 from pjepa.video.reader import open_video
 from tests.live.world import make_video, wait_for
 from tests.video.corpus import Film, write_film
@@ -93,20 +92,6 @@ def test_what_came_while_models_were_loading_is_not_dropped(tmp_path):
     assert (starts, source.dropped) == (list(range(32)), 0)
 
 
-def test_a_source_that_stalls_is_said(tmp_path):
-    path = make_video(tmp_path / "x.ts", 2.0, format="mpegts")
-    end, start = os.pipe()
-    pipe, sent = Pipe(end), os.write(start, path.read_bytes())  # and then nothing: it stays open
-    wait_for(lambda: pipe._waiting == sent)  # what came before the reader is never dropped
-    source = LiveSource(PIPE, StepGrid(4.0, 2, 1), as_tensor, True, stall_s=86400, pipe=pipe)
-    for number, _ in enumerate(source.hops()):
-        if number == 4:
-            source.stall_s = 0.2
-    assert source.status == "stalled: no frame for 0.2 s"
-    source._thread.join()  # it does not hang in the pipe
-    os.close(start)
-
-
 def test_a_pipe_keeps_order_and_a_bound():
     end, start = os.pipe()
     pipe, sent = Pipe(end, limit=100_000), bytes(range(256)) * 4000
@@ -138,13 +123,6 @@ def test_an_unexpected_error_ends_the_source_and_is_said(tmp_path):
     )
     assert list(source.hops()) == []
     assert source.status == "failed: ZeroDivisionError: by zero"
-
-
-def test_what_is_no_video_is_named(tmp_path):
-    text = tmp_path / "x.mp4"
-    text.write_text("no video at all")
-    with pytest.raises(InputError, match=r"x\.mp4: cannot be decoded"):
-        LiveSource(str(text), StepGrid(4.0, 2, 1), as_tensor)
 
 
 def test_a_file_cut_off_gives_what_it_has_and_ends(tmp_path):

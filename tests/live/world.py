@@ -43,13 +43,13 @@ def wait_for(condition):
         time.sleep(0.01)
 
 
-def stop_after(session, hops):
+def stop_after(session, hops, stop=None):
     """Stop the session's source when so many hops have been taken."""
     usual, count = session.tokens.push, itertools.count()
 
     def push(hop):
         if next(count) == hops:
-            session.source.stop()
+            (stop or session.source.stop)()
         return usual(hop)
 
     session.tokens.push = push
