@@ -46,7 +46,7 @@ def report(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def compared(report: Path) -> Path:
     """The page of two experiments: the small project beside itself, under a hostile name."""
     from pjepa.report.frames import pictures_store
-    from pjepa.tools.compare.compare import comparison
+    from pjepa.tools.compare.compare import compare_experiments
     from pjepa.tools.compare.experiments import read_details, read_experiment
     from pjepa.tools.compare.page import comparison_page
 
@@ -54,7 +54,7 @@ def compared(report: Path) -> Path:
     os.chdir(report.parents[2])
     try:
         first = read_experiment("workspace")
-        found = comparison([first, replace(first, name=HOSTILE, commit="other")])
+        found = compare_experiments([first, replace(first, name=HOSTILE, commit="other")])
         keys = [(cell.probe, cell.representation) for cell in found.pooled.cells]
         details = dict.fromkeys(("workspace", HOSTILE), read_details("workspace", keys))
         text = comparison_page(found, details, pictures_store()).html()

@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,19 +20,22 @@ from pjepa.streams.provenance import Provenance
 from pjepa.tools import paths
 from pjepa.tools.compare.compare import (
     Comparison,
-    comparison,
+    changed_params,
+    compare_experiments,
+    comparison_json,
+    comparison_rows,
     params_table,
     pooled_cell,
-    unpaired_reason,
+    print_comparison,
 )
 from pjepa.tools.compare.experiments import Experiment
-from pjepa.tools.compare.tables import comparison_json, comparison_rows, print_comparison
 from pjepa.ui.console import InputError
 
 CONFIG = ReportConfig(bootstrap=60)
 TAKES = {f"take-{index:02d}": f"group-{index // 2}" for index in range(16)}
 RIGHT = {"raw": 0.3, "segment_mean": 0.5, "history": 0.6, "pjepa": 0.9}  # share of right frames
 FULL = {"label_fraction": 1.0, "variant": "honest"}
+Capture = pytest.CaptureFixture[str]
 
 
 def run_statistics(right: float, seed: int, world: int = 0) -> dict[str, TakeStatistics]:
@@ -46,19 +49,16 @@ def run_statistics(right: float, seed: int, world: int = 0) -> dict[str, TakeSta
     return found
 
 
-def a_cell(representation: str, seed: int, runs: int = 1, world: int = 0) -> Cell:
-    variants = [
-        run_statistics(RIGHT[representation], 10 * seed + run, world) for run in range(runs)
-    ]
+def a_cell(name: str, seed: int, runs: int = 1, world: int = 0) -> Cell:
+    variants = [run_statistics(RIGHT[name], 10 * seed + run, world) for run in range(runs)]
     rows = [scores(list(variant.values())) for variant in variants]
-    found = intervals(variants, TAKES, CONFIG.bootstrap, CONFIG.seed)
     return Cell(
         probe="linear",
-        representation=representation,
-        folder=paths.cell("linear", representation),
+        representation=name,
+        folder=paths.cell("linear", name),
         metrics={name: float(np.mean([row[name] for row in rows])) for name in METRICS},
         paper={},
-        intervals=found,
+        intervals=intervals(variants, TAKES, CONFIG.bootstrap, CONFIG.seed),
         statistics=CellStatistics(variants, TAKES),
         streamed={},
         provenance=Provenance(),
@@ -69,22 +69,35 @@ def a_cell(representation: str, seed: int, runs: int = 1, world: int = 0) -> Cel
         sight={},
         runs=runs,
         warnings=(),
-        readings={},
     )
 
 
-def an_experiment(seed: int, names: tuple[str, ...] = tuple(RIGHT), world: int = 0) -> Experiment:
+def an_experiment(
+    seed: int, names: tuple[str, ...] = tuple(RIGHT), world: int = 0, **params: Any
+) -> Experiment:
     cells = {("linear", name): a_cell(name, seed, world=world) for name in names}
-    return Experiment(f"exp-{seed}", f"commit-{seed}", CONFIG, cells)
+    return Experiment(f"exp-{seed}", f"commit-{seed}", CONFIG, cells, params)
+
+
+def with_cells(experiment: Experiment, **values: Any) -> Experiment:
+    """The experiment, all its cells changed."""
+    cells = {key: replace(cell, **values) for key, cell in experiment.cells.items()}
+    return replace(experiment, cells=cells)
+
+
+def regrouped(experiment: Experiment, groups: dict[str, str]) -> Experiment:
+    """The experiment on the takes of these groups."""
+    cells = {}
+    for key, cell in experiment.cells.items():
+        runs = [{t: row[t] for t in groups if t in row} for row in cell.statistics.variants]
+        metrics = scores(list(runs[0].values()))
+        cells[key] = replace(cell, statistics=CellStatistics(runs, groups), metrics=metrics)
+    return replace(experiment, cells=cells)
 
 
 @pytest.fixture(scope="module")
 def three() -> Comparison:
-    return comparison([an_experiment(seed) for seed in range(3)])
-
-
-def changed(cell: Cell, **values: object) -> Cell:
-    return replace(cell, **values)  # type: ignore[arg-type]
+    return compare_experiments([an_experiment(seed) for seed in range(3)])
 
 
 def test_means_and_spread_are_over_experiments(three: Comparison) -> None:
@@ -94,19 +107,16 @@ def test_means_and_spread_are_over_experiments(three: Comparison) -> None:
     for name in METRICS:
         assert cell.metrics[name] == pytest.approx(np.mean([row[name] for row in alone]))
         assert cell.intervals[name].mean == pytest.approx(cell.metrics[name])
-    assert three.values(cell, "edit") == [row["edit"] for row in alone]
+    values = [row["edit"] for row in alone]
+    assert three.values(cell, "edit") == values
     row = next(row for row in comparison_rows(three, "linear", "edit") if row[0] == "pjepa")
-    values = [metrics["edit"] for metrics in alone]
-    assert row[1] == f"{np.mean(values):.1f}"
-    assert row[2] == f"{min(values):.1f} to {max(values):.1f}"
+    assert row[1:3] == [f"{np.mean(values):.1f}", f"{min(values):.1f} to {max(values):.1f}"]
 
 
 def test_intervals_pool_all_runs_and_differences_are_paired(three: Comparison) -> None:
     ours, raw = ([run_statistics(RIGHT[n], 10 * s) for s in range(3)] for n in ("pjepa", "raw"))
-    cell, gain = (
-        three.pooled.cell("linear", "pjepa"),
-        three.pooled.difference("linear", "pjepa", "raw"),
-    )
+    cell = three.pooled.cell("linear", "pjepa")
+    gain = three.pooled.difference("linear", "pjepa", "raw")
     assert cell is not None
     assert gain is not None
     assert cell.intervals == intervals(ours, TAKES, CONFIG.bootstrap, CONFIG.seed)
@@ -132,25 +142,15 @@ def test_only_sure_differences_are_marked(three: Comparison) -> None:
     assert rows["raw"][4] == ""
     assert rows["pjepa"][4].startswith("+")
     for name in RIGHT:
-        for place, reference in enumerate(("raw", "segment_mean", "history")):
+        for column, reference in enumerate(("raw", "segment_mean", "history"), 4):
             difference = three.pooled.difference("linear", name, reference)
             sure = difference is not None and difference.intervals["acc"].excludes_zero
-            assert rows[name][4 + place].endswith("*") == sure
-    same = {("linear", name): replace(a_cell("raw", 3), representation=name) for name in RIGHT}
-    found = comparison([Experiment("same", "c", CONFIG, same)])
-    assert not any("*" in text for row in comparison_rows(found, "linear", "acc") for text in row)
+            assert rows[name][column].endswith("*") == sure
 
 
-def test_few_groups_make_no_intervals(capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_groups_make_no_intervals(capsys: Capture) -> None:
     few = {take: group for take, group in TAKES.items() if int(group[-1]) < FEWEST - 1}
-
-    def only_few(cell: Cell) -> Cell:
-        variants = [{take: row[take] for take in few} for row in cell.statistics.variants]
-        return changed(cell, statistics=CellStatistics(variants, few))
-
-    runs = [an_experiment(seed) for seed in range(2)]
-    runs = [replace(r, cells={k: only_few(c) for k, c in r.cells.items()}) for r in runs]
-    found = comparison(runs)
+    found = compare_experiments([regrouped(an_experiment(seed), few) for seed in range(2)])
     gain = found.pooled.difference("linear", "pjepa", "raw")
     assert gain is not None
     assert gain.intervals["acc"].low > 0
@@ -162,80 +162,52 @@ def test_few_groups_make_no_intervals(capsys: pytest.CaptureFixture[str]) -> Non
     assert "*" not in text
 
 
-def test_two_experiments_are_subtracted(
-    three: Comparison, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_experiments_are_subtracted(three: Comparison, capsys: Capture) -> None:
     assert three.between == {}
     first, second = an_experiment(0), an_experiment(1)
-    found = comparison([first, second])
-    a, b = (e.cells["linear", "pjepa"] for e in (first, second))
-    wanted = difference_intervals(
-        b.statistics.variants, a.statistics.variants, TAKES, CONFIG.bootstrap, CONFIG.seed
-    )
+    found = compare_experiments([first, second])
+    a, b = (e.cells["linear", "pjepa"].statistics.variants for e in (first, second))
+    wanted = difference_intervals(b, a, TAKES, CONFIG.bootstrap, CONFIG.seed)
     assert found.between["linear", "pjepa"] == wanted
-    assert wanted["acc"].mean == pytest.approx(b.metrics["acc"] - a.metrics["acc"])
     print_comparison(found, "acc")
     assert "exp-1 - exp-0" in capsys.readouterr().out
 
 
-def test_cells_of_some_experiments_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    found = comparison([an_experiment(0), an_experiment(1, ("raw", "pjepa"))])
+def test_cells_of_some_experiments_are_left_out(capsys: Capture) -> None:
+    found = compare_experiments([an_experiment(0), an_experiment(1, ("raw", "pjepa"))])
     assert [cell.representation for cell in found.pooled.cells] == ["raw", "pjepa"]
     print_comparison(found, "f1_50")
     text = capsys.readouterr().out
     assert "left out, not in all: linear-segment_mean, linear-history" in text
     assert "- history" not in text
     with pytest.raises(InputError, match="exp-0, exp-1: no cell that all of them list"):
-        comparison([an_experiment(0, ("raw",)), an_experiment(1, ("pjepa",))])
+        compare_experiments([an_experiment(0, ("raw",)), an_experiment(1, ("pjepa",))])
 
 
-def test_marks_of_any_experiment_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = an_experiment(0, ("raw",)), an_experiment(1, ("raw",))
-    labelled = changed(
-        second.cells["linear", "raw"], provenance=Provenance(train_labels=True), selection="test"
-    )
-    print_comparison(
-        comparison([first, replace(second, cells={("linear", "raw"): labelled})]), "acc"
-    )
+def test_marks_of_any_experiment_are_shown(capsys: Capture) -> None:
+    labelled = {"provenance": Provenance(train_labels=True), "selection": "test"}
+    second = with_cells(an_experiment(1, ("raw",)), **labelled)
+    print_comparison(compare_experiments([an_experiment(0, ("raw",)), second]), "acc")
     text = capsys.readouterr().out
     assert "raw†" in text
     assert "chosen on test" in text
 
 
-def regrouped(cell: Cell, groups: dict[str, str]) -> Cell:
-    return changed(cell, statistics=CellStatistics(cell.statistics.variants, groups))
+RAW = an_experiment(1, ("raw",))
+REFUSED = {
+    "cannot be paired, linear-raw has split test in one, val": with_cells(RAW, split="val"),
+    "has convention release in one, fact": with_cells(RAW, convention="fact"),
+    "has 1 takes in only one of them, such as 'more'": regrouped(RAW, {**TAKES, "more": "g"}),
+    "has take 'take-02' in group 'group-1' here, 'x'": regrouped(RAW, {**TAKES, "take-02": "x"}),
+    "has other labels of take 'take-00'": an_experiment(1, ("raw",), world=1),
+    "the same commit": replace(RAW, commit="commit-0"),
+}
 
 
-@pytest.mark.parametrize(
-    ("other", "reason"),
-    [
-        (lambda cell: changed(cell, split="val"), "split test in one, val in the other"),
-        (lambda cell: changed(cell, convention="fact"), "convention release in one, fact"),
-        (
-            lambda cell: regrouped(cell, {**TAKES, "more": "g"}),
-            "1 takes in only one of them, such as 'more'",
-        ),
-        (
-            lambda cell: regrouped(cell, {**TAKES, "take-02": "x"}),
-            "take 'take-02' in group 'group-1' here, 'x' there",
-        ),
-        (lambda cell: a_cell("raw", 1, world=1), "other labels of take 'take-00'"),
-    ],
-)
-def test_what_cannot_be_paired_is_refused(other: Callable[[Cell], Cell], reason: str) -> None:
-    cell = a_cell("raw", 0)
-    assert unpaired_reason(cell, a_cell("raw", 1)) == ""
-    assert unpaired_reason(cell, other(cell)).startswith(reason)
-    first = an_experiment(0, ("raw",))
-    second = Experiment("exp-1", "commit-1", CONFIG, {("linear", "raw"): other(cell)})
-    with pytest.raises(InputError, match="exp-0 and exp-1: cannot be paired, linear-raw has"):
-        comparison([first, second])
-
-
-def test_the_same_commit_twice_is_refused() -> None:
-    again = replace(an_experiment(0), name="HEAD")
-    with pytest.raises(InputError, match="exp-0 and HEAD: the same commit"):
-        comparison([an_experiment(0), an_experiment(1), again])
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_cannot_be_paired_is_refused(reason: str) -> None:
+    with pytest.raises(InputError, match=f"exp-0 and exp-1: .*{reason}"):
+        compare_experiments([an_experiment(0, ("raw",)), REFUSED[reason]])
 
 
 def test_json_holds_every_number(three: Comparison, tmp_path: Path) -> None:
@@ -257,55 +229,42 @@ def test_json_holds_every_number(three: Comparison, tmp_path: Path) -> None:
     assert found["between"] == []
 
 
-def with_params(experiment: Experiment, **params: dict[str, object]) -> Experiment:
-    return replace(experiment, params=params)
-
-
-def test_only_runs_of_the_same_settings_are_averaged(capsys: pytest.CaptureFixture[str]) -> None:
-    """Two mask ratios with two seeds each: two arms, and their difference."""
+def test_seeds_are_averaged_and_settings_stand_apart(capsys: Capture) -> None:
     plan = [(0.6, 0), (0.6, 1), (0.8, 0), (0.8, 1)]
     runs = [
-        with_params(an_experiment(k), pjepa={"mask_ratio": ratio, "seed": seed}, machine={"w": k})
+        an_experiment(k, pjepa={"mask_ratio": ratio, "seed": seed}, machine={"w": k})
         for k, (ratio, seed) in enumerate(plan)
     ]
-    found = comparison(runs)
+    found = compare_experiments(runs)
     assert [arm.name for arm in found.arms] == ["exp-0, exp-1", "exp-2, exp-3"]
-    cell = found.arms[1].pooled.cell("linear", "pjepa")
-    assert cell is not None
-    alone = [a_cell("pjepa", seed).metrics["acc"] for seed in (2, 3)]
-    assert cell.metrics["acc"] == pytest.approx(np.mean(alone))
-    first = found.arms[0].pooled.cell("linear", "pjepa")
+    first, second = (arm.pooled.cell("linear", "pjepa") for arm in found.arms)
     assert first is not None
+    assert second is not None
+    alone = [a_cell("pjepa", seed).metrics["acc"] for seed in (2, 3)]
+    assert second.metrics["acc"] == pytest.approx(np.mean(alone))
     gain = found.between["linear", "pjepa"]["acc"]
-    assert gain.mean == pytest.approx(cell.metrics["acc"] - first.metrics["acc"])
+    assert gain.mean == pytest.approx(second.metrics["acc"] - first.metrics["acc"])
     print_comparison(found, "acc")
     text = capsys.readouterr().out
     assert text.startswith("parameters that differ")
     assert re.search(r"pjepa.mask_ratio +0.6 +0.6 +0.8 +0.8\n", text)
     assert "exp-2, exp-3 - exp-0, exp-1" in text
-    other = [with_params(run, data={"seed": k}) for k, run in enumerate(runs)]
-    assert len(comparison(other).arms) == 4  # the seed of the data draws other splits
+    other = [replace(run, params={"data": {"seed": k}}) for k, run in enumerate(runs)]
+    assert len(compare_experiments(other).arms) == 4  # the seed of the data draws other splits
 
 
 def folded(fold: int, seed: int = 0, ratio: float = 0.8) -> Experiment:
     """An experiment that tests four of the eight groups."""
-    whole = with_params(
-        an_experiment(10 * seed + fold, ("raw", "pjepa")),
-        data={"fold": fold}, pjepa={"seed": seed, "mask_ratio": ratio},
-    )  # fmt: skip
+    params = {"data": {"fold": fold}, "pjepa": {"seed": seed, "mask_ratio": ratio}}
+    whole = an_experiment(10 * seed + fold, ("raw", "pjepa"), **params)
     mine = {take: group for take, group in TAKES.items() if int(group[-1]) // 4 == fold - 1}
-    cells = {}
-    for key, cell in whole.cells.items():
-        variants = [{take: row[take] for take in mine} for row in cell.statistics.variants]
-        metrics = scores(list(variants[0].values()))
-        cells[key] = changed(cell, statistics=CellStatistics(variants, mine), metrics=metrics)
     name = f"{whole.name}-{ratio:g}"
-    return replace(whole, name=name, commit=name, cells=cells)
+    return replace(regrouped(whole, mine), name=name, commit=name)
 
 
-def test_folds_are_averaged(capsys: pytest.CaptureFixture[str]) -> None:
+def test_folds_are_averaged(capsys: Capture) -> None:
     runs = [folded(fold, seed) for seed in (0, 1) for fold in (1, 2)]
-    found = comparison(runs)
+    found = compare_experiments(runs)
     (arm,) = found.arms
     cell = arm.pooled.cell("linear", "pjepa")
     assert cell is not None
@@ -316,23 +275,25 @@ def test_folds_are_averaged(capsys: pytest.CaptureFixture[str]) -> None:
     assert found.between == {}
     print_comparison(found, "acc")
     assert "mean, min, max over 4, folds 1, 2: exp-1-0.8, exp-2-0.8" in capsys.readouterr().out
-    two = comparison([*runs, *(folded(fold, 0, 0.6) for fold in (1, 2))])
+    two = compare_experiments([*runs, *(folded(fold, 0, 0.6) for fold in (1, 2))])
     assert len(two.arms) == 2
     assert set(two.between) == {("linear", "raw"), ("linear", "pjepa")}
     with pytest.raises(InputError, match=r"settings with other folds \(data.fold 1, 2; 1\)"):
-        comparison([*runs, folded(1, 0, 0.6)])
+        compare_experiments([*runs, folded(1, 0, 0.6)])
     same = replace(folded(2), params={"data": {"fold": 3}}, name="again", commit="again")
     with pytest.raises(InputError, match=r"has take 'take-08' in the test of both folds"):
-        comparison([folded(1), folded(2), same])
+        compare_experiments([folded(1), folded(2), same])
 
 
-def test_another_device_is_a_difference_that_is_shown() -> None:
+def test_parameters_and_devices_that_differ_are_shown() -> None:
+    before = {"a": {"b": 1, "c": [1, 2]}, "d": 0.1, "gone": 1}
+    after = {"a": {"b": 2, "c": [1, 2]}, "d": 0.1, "new": None}
+    assert changed_params(before, after) == {
+        "a.b": ("1", "2"),
+        "gone": ("1", "(absent)"),
+        "new": ("(absent)", "None"),
+    }
     here = an_experiment(0)
     assert params_table([here, an_experiment(1)]) == []
-    cells = {
-        key: changed(cell, provenance=Provenance(devices=("cuda",)))
-        for key, cell in here.cells.items()
-    }
-    assert params_table([here, replace(here, cells=cells)]) == [
-        ["computed on", "not recorded", "cuda"]
-    ]
+    there = with_cells(here, provenance=Provenance(devices=("cuda",)))
+    assert params_table([here, there]) == [["computed on", "not recorded", "cuda"]]

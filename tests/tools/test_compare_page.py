@@ -11,11 +11,11 @@ import pytest
 from dvc.repo import Repo
 from typer.testing import CliRunner, Result
 
+from pjepa.report.markdown import MAP_PATHS, TRAJECTORIES
 from pjepa.storage.reading import read_json
 from pjepa.storage.writing import write_json
 from pjepa.tools import paths
 from pjepa.tools.cli import app
-from pjepa.tools.compare.compare import changed_params
 from tests.report.conftest import HOSTILE, SMALL_PARAMS
 
 CELLS = "cells: {probes: [linear], representations: [raw, history, pjepa]}\n"
@@ -56,15 +56,12 @@ def two(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def analyses(value: float) -> dict:
     median = {"mean": value, "low": value, "high": value}
-    names = "straightness spearman efficiency monotonic temporal_neighbor adjacent_cosine"
-    row = dict.fromkeys([*names.split(), "displacement"], median)
     profile = {"mean": [0, value, 1], "low": [0, value, 1], "high": [0, value, 1], "takes": 6}
-    paths_2d = "straightness median_step step_90 longest_step length displacement"
     return {
         "takes": 6,
-        "trajectories": {"pjepa": row},
+        "trajectories": {"pjepa": dict.fromkeys(TRAJECTORIES, median)},
         "progress": {"pjepa": profile},
-        "map_paths": dict.fromkeys(("raw", "pjepa"), dict.fromkeys(paths_2d.split(), median)),
+        "map_paths": dict.fromkeys(("raw", "pjepa"), dict.fromkeys(MAP_PATHS, median)),
     }
 
 
@@ -81,14 +78,21 @@ def maps(seed: int, labels: tuple[int, ...] = (1, 2, 3)) -> dict:
     }
 
 
-def test_the_page_says_what_differs_and_who_lost(
-    two: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def out(two: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The page to write, in the project."""
     monkeypatch.chdir(two)
-    out = tmp_path / "two.html"
+    return tmp_path / "two.html"
+
+
+def page_text(out: Path) -> str:
     done = compare("first", "workspace", "--html", str(out))
     assert done.exit_code == 0, done.output
-    text = out.read_text()
+    return out.read_text()
+
+
+def test_the_page_says_what_differs_and_who_lost(out: Path) -> None:
+    text = page_text(out)
     assert HOSTILE not in text
     assert git("rev-parse", "first").strip() in text
     row = r'<th scope="row"><code>pjepa.seed</code></th>\s*<td[^>]*>0</td>\s*<td[^>]*>3</td>'
@@ -114,33 +118,20 @@ def page_data(text: str) -> dict:
     return json.loads(found[1])
 
 
-def test_maps_stand_side_by_side_where_they_show_the_same(
-    two: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(two)
-    out, table = tmp_path / "two.html", paths.REPORT / "maps.json"
-
-    def page() -> str:
-        done = compare("first", "workspace", "--html", str(out))
-        assert done.exit_code == 0, done.output
-        return out.read_text()
-
-    panels = page_data(page())["maps"]["panels"]
+def test_maps_stand_side_by_side_where_they_show_the_same(out: Path) -> None:
+    table = paths.REPORT / "maps.json"
+    panels = page_data(page_text(out))["maps"]["panels"]
     titles = [f"{kind}, {name}" for kind in ("raw", "pjepa") for name in ("first", "workspace")]
     assert [panel["name"] for panel in panels] == titles
     assert len({str(panel["xy"]) for panel in panels}) == 4
     write_json(table, maps(1, (1, 2, 4)))  # other segments: nothing to share
-    data = page_data(page())
+    data = page_data(page_text(out))
     assert [len(data[f"maps-{name}"]["panels"]) for name in ("first", "workspace")] == [2, 2]
     table.unlink()
-    assert "workspace</strong>: its report has no maps" in page()
+    assert "workspace</strong>: its report has no maps" in page_text(out)
 
 
-def test_what_a_page_cannot_be_made_of_is_one_line(
-    two: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(two)
-    out = tmp_path / "none.html"
+def test_what_a_page_cannot_be_made_of_is_one_line(out: Path) -> None:
     alone = compare("first", "--html", str(out))
     assert alone.exit_code == 1
     assert alone.stderr == "error: --html: compares two experiments, given 1\n"
@@ -154,14 +145,3 @@ def test_what_a_page_cannot_be_made_of_is_one_line(
     assert "predictions.parquet" in refused.stderr
     assert refused.stderr.count("\n") == 1
     assert not out.exists()
-
-
-def test_parameters_that_differ_by_name() -> None:
-    before = {"a": {"b": 1, "c": [1, 2]}, "d": 0.1, "gone": 1}
-    after = {"a": {"b": 2, "c": [1, 2]}, "d": 0.1, "new": None}
-    assert changed_params(before, after) == {
-        "a.b": ("1", "2"),
-        "gone": ("1", "(absent)"),
-        "new": ("(absent)", "None"),
-    }
-    assert changed_params(before, before) == {}

@@ -100,17 +100,21 @@ def compare(
 ) -> None:
     """Compare experiments with paired intervals; seeds and folds are averaged."""
     from pjepa.report.frames import pictures_store
-    from pjepa.tools.compare.compare import comparison
+    from pjepa.tools.compare.compare import (
+        check_metric,
+        compare_experiments,
+        comparison_json,
+        print_comparison,
+    )
     from pjepa.tools.compare.experiments import read_experiment
     from pjepa.tools.compare.page import write_comparison_page
-    from pjepa.tools.compare.tables import check_metric, comparison_json, print_comparison
 
     with one_line_errors():
         if html_file is not None and len(experiments) != 2:
             raise InputError(f"--html: compares two experiments, given {len(experiments)}")
         check_target(json_file, "comparison", paths.METRICS)
         check_target(html_file, "page", paths.REPORT / "index.html")
-        found = comparison([read_experiment(name, probe) for name in experiments])
+        found = compare_experiments([read_experiment(name, probe) for name in experiments])
         if html_file is not None and not found.between:
             raise InputError("--html: needs two experiments on the same takes; these are folds")
         check_metric(found, metric)
