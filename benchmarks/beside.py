@@ -39,7 +39,8 @@ def take(name, width, classes, segments, length):
     features = draw.normal(size=(len(labels), width)).astype(np.float32)
     return ProbeTake(name, features, np.repeat(np.arange(segments), length), labels)
 def trainer(name, settings, width, classes, takes):
-    kind = importlib.import_module(f"pjepa.probes.{name}.probe").TRAINED_KIND
+    module = importlib.import_module(f"pjepa.probes.{name}.probe")
+    kind = getattr(module, "TRAINED_KIND", module.KIND)  # the first in older commits
     config = kind.config(**settings)
     module = kind.new(config, Task(width, classes, 0), 0).module.train()
     return ProbeTrainer(module, takes, [], torch.zeros(width), torch.ones(width), config, 0, 0)

@@ -29,7 +29,7 @@ def step(probe: str, classes: int, segments: int, length: int, torch_gru: bool =
     labels = np.repeat(random.integers(classes, size=segments), length)
     features = random.normal(size=(len(labels), WIDTH)).astype(np.float32)
     take = ProbeTake("take", features, np.repeat(np.arange(segments), length), labels)
-    kind = import_module(f"pjepa.probes.{probe}.probe").TRAINED_KIND
+    kind = import_module(f"pjepa.probes.{probe}.probe").KIND
     config = kind.config()
     module = kind.new(config, Task(WIDTH, classes, 0), 0).module.train()
     scale = torch.zeros(WIDTH), torch.ones(WIDTH)

@@ -187,11 +187,12 @@ class StreamReader:
         stored = self.schema.field("feature").type.value_type
         return "float16" if stored == pa.float16() else "float32"
 
-    def read(self, take_id: str) -> Take:
-        """Return one take, features as float32."""
+    def read(self, take_id: str, as_stored: bool = False) -> Take:
+        """Return one take, features as float32 or, if asked for, as stored."""
         table = self._table(take_id, [*_PLACE, "feature"])
         flat = table.column("feature").combine_chunks().flatten()
-        features = flat.to_numpy(zero_copy_only=False).astype(np.float32)
+        kind = self.dtype if as_stored else "float32"
+        features = flat.to_numpy(zero_copy_only=False).astype(kind)
         return self._take(take_id, features.reshape(-1, self.info.width), table)
 
     def read_many(

@@ -14,7 +14,7 @@ from torch import Tensor
 from pjepa.core.tables import Classes
 from pjepa.probes.base.trained import Task, TrainedProbe
 from pjepa.probes.foreground.config import ForegroundConfig
-from pjepa.probes.foreground.probe import TRAINED_KIND
+from pjepa.probes.foreground.probe import KIND
 from pjepa.probes.linear.probe import LinearProbe
 from pjepa.storage.reading import read_torch
 from pjepa.ui.console import InputError
@@ -59,7 +59,7 @@ def _foreground(
         raise InputError(f"{path}: activity_fc is {tuple(activity.shape)}, expected two rows of "
                          f"{steps.shape[1]}")  # fmt: skip
     task = Task(steps.shape[1], len(steps) + 1, background)
-    probe = TRAINED_KIND.new(ForegroundConfig(), task, seed=0)
+    probe = KIND.new(ForegroundConfig(), task, seed=0)
     probe.module.load_state_dict({name: state[name].float() for name in probe.module.state_dict()})
     probe.details.update(details)
     return probe

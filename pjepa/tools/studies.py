@@ -113,24 +113,17 @@ class Studied:
 
     def statistics(self, probe: Probe, represent: Represent, dtype: str) -> Statistics:
         """Return the statistics of every reported take; features are rounded as stored ones."""
-        return score_probe(probe, _Tokens(self.reader, represent, dtype), self.targets).statistics
+
+        def read(take_id: str) -> tuple[np.ndarray, np.ndarray]:
+            take = self.reader.read(take_id)
+            rounded = represent(take).astype(dtype).astype(np.float32)
+            return rounded, probe_segments(take.segment)
+
+        return score_probe(probe, read, self.targets).statistics
 
     def scores(self, draws: Sequence[Statistics]) -> dict[str, Interval]:
         """Return every metric over draws of one kind."""
         return intervals(draws, self.targets.roles.groups, RESAMPLES, 0)
-
-
-@dataclass(frozen=True)
-class _Tokens:
-    reader: StreamReader
-    represent: Represent
-    dtype: str
-
-    def features(self, take: str) -> np.ndarray:
-        return self.represent(self.reader.read(take)).astype(self.dtype).astype(np.float32)
-
-    def segments(self, take: str) -> np.ndarray:
-        return probe_segments(self.reader.read_layout(take).segment)
 
 
 def studied_takes(project: Path, classes: Classes) -> Studied:

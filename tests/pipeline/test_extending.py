@@ -21,8 +21,7 @@ PROBE_KIND = """
 from pjepa.probes.base.trained import TrainedKind
 from pjepa.probes.dummy.config import CONFIG
 from pjepa.probes.foreground.probe import ForegroundProbe
-TRAINED_KIND = TrainedKind("dummy", CONFIG, ForegroundProbe)
-KIND = TRAINED_KIND.probe_kind
+KIND = TrainedKind("dummy", CONFIG, ForegroundProbe)
 """
 SCRIPT = """
 from pathlib import Path

@@ -31,8 +31,8 @@ CAUSAL = {"input_norm": "causal_center", "style_rank": 3}
 def test_trained_probes_fit_predict_and_save(kind, tmp_path):
     config = SMALL[kind].model_copy(update={"epochs": 1})
     common = ProbeCommonConfig(threads=1, input_norm="standardize", device=NAME)
-    fit = Fitting(KINDS[kind], config, TASK, common).on(takes(2), takes(1, 1))
-    probe = fit(0, tmp_path / "state.pt", lambda *_: None)
+    fitting = Fitting(KINDS[kind], config, TASK, common, takes(2), takes(1, 1))
+    probe = fitting.fit(0, tmp_path / "state.pt", lambda *_: None)
     take = takes(1, 2)[0]
     found = probe.predict(take.features, take.segments)
     probe.save(tmp_path / "probe")

@@ -7,9 +7,7 @@ from pjepa.probes.base.trained import Task, TrainedKind, TrainedProbe
 from pjepa.report.config import PROBES
 
 KINDS: dict[str, TrainedKind] = {
-    name: import_module(f"pjepa.probes.{name}.probe").TRAINED_KIND
-    for name in PROBES
-    if name != "linear"
+    name: import_module(f"pjepa.probes.{name}.probe").KIND for name in PROBES if name != "linear"
 }
 
 

@@ -17,7 +17,7 @@ from pjepa.probes.fact.blocks import BlockOutput, Exchange, runs_of
 from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.fact.gru import gru_states
 from pjepa.probes.fact.losses import block_loss, soft_iou, truth_of
-from pjepa.probes.fact.probe import Fact
+from pjepa.probes.fact.probe import KIND, Fact
 from pjepa.ui.console import InputError
 from tests.probes.fact_models import (
     CLASSES,
@@ -164,10 +164,12 @@ def test_unknown_frames_do_not_count() -> None:
 
 def test_tokens_grow_to_the_segments() -> None:
     features, labels = torch.randn(30, WIDTH), torch.arange(30) % CLASSES
-    grown = Fact(FactConfig(**SMALL).with_tokens_for(30), Task(WIDTH, CLASSES, 0))
-    assert grown.config.tokens == 30
-    assert grown.loss(grown(features), labels).isfinite()
-    assert FactConfig(**SMALL).with_tokens_for(3) == FactConfig(**SMALL)
+    for segments, tokens in ((30, 30), (3, 12)):
+        task = Task(WIDTH, CLASSES, 0, most_segments=segments)
+        grown = KIND.new(FactConfig(**SMALL), task, 0)
+        assert grown.settings["tokens"] == tokens
+    module = KIND.new(FactConfig(**SMALL), Task(WIDTH, CLASSES, 0, most_segments=30), 0).module
+    assert module.loss(module(features), labels).isfinite()
 
 
 def test_bad_input_is_one_line() -> None:

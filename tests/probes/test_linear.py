@@ -17,10 +17,15 @@ from torch.utils._pytree import tree_leaves
 from pjepa.core import machine
 from pjepa.probes.base.config import ProbeCommonConfig
 from pjepa.probes.base.scoring import LabelledTake, Roles, Targets
-from pjepa.probes.linear import probe as fit
 from pjepa.probes.linear.config import LinearConfig, PaperFitConfig
 from pjepa.probes.linear.logistic import logistic_path
-from pjepa.probes.linear.probe import LinearProbe, calibrated_loss, fit_converged, fit_paper
+from pjepa.probes.linear.probe import (
+    LinearProbe,
+    calibrated_loss,
+    fit_and_score,
+    fit_converged,
+    fit_paper,
+)
 from pjepa.ui.console import InputError
 
 CLASSES, WIDTH = 5, 12
@@ -247,20 +252,15 @@ def test_two_fits_at_once_are_the_fits_one_by_one(monkeypatch: pytest.MonkeyPatc
     roles = Roles(tuple("01234"), ("5",), ("6", "7"), "test", {"6": "6", "7": "7"})
     targets = Targets(labels, roles, 2, None)
 
-    def weights(workers: int) -> dict[str, LinearProbe]:
+    def read(take: str) -> tuple[np.ndarray, np.ndarray]:
+        return features[take], np.zeros(40, np.int64)
+
+    def weights(workers: int) -> dict[str, Tensor]:
         common = ProbeCommonConfig(workers=workers, threads=1)
-        monkeypatch.setattr(machine, "cores", lambda: 2)
-        assert fit.fits_at_once([], common) == workers
-        tokens = fit.PlainTokens(features.__getitem__)
-        return fit.fitted_probes(tokens, targets, LinearConfig(), common, fit.FITS)
+        found = fit_and_score(read, targets, LinearConfig(), common)
+        return {name: result.probe.weight for name, result in found.items()}  # type: ignore[attr-defined]
 
-    one, two = weights(1), weights(2)
-    assert list(one) == list(two) == list(fit.FITS)
-    assert all(torch.equal(one[name].weight, two[name].weight) for name in fit.FITS)
-
-
-def test_large_takes_are_fitted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cores", lambda: 2)
-    monkeypatch.setattr(fit, "SMALL", 1000)
-    take = LabelledTake(np.zeros((126, 2), np.float32), np.zeros(126, np.int64))  # 1008 bytes
-    assert fit.fits_at_once([take], ProbeCommonConfig(workers=2, threads=1)) == 1
+    one, two = weights(1), weights(2)
+    assert list(one) == list(two) == ["converged", "paper"]
+    assert all(torch.equal(one[name], two[name]) for name in one)

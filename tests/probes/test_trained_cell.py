@@ -17,7 +17,7 @@ from pjepa.probes.base.config import ProbeCommonConfig
 from pjepa.probes.base.registry import load_probe
 from pjepa.probes.foreground.config import ForegroundConfig
 from pjepa.probes.ltcausal.config import LTCausalConfig
-from pjepa.report.results import cell_statistics, streamed_statistics
+from pjepa.report.results import cell_statistics, read_cell
 from pjepa.storage.saver import Saver
 from pjepa.streams.stream import StreamReader, read_labels, write_labels
 from pjepa.ui.console import InputError
@@ -80,7 +80,7 @@ def test_streaming_is_told_truthfully(tmp_path: Path) -> None:
         assert entry["representation_lookahead_s"] == 2
         assert entry["lookahead_s"] == 2.75
         assert entry["note"] == "see up to 2 s ahead themselves"
-    stored = streamed_statistics(out, "segments")
+    stored = read_cell("attentive", "raw", out).streamed["segments"].statistics
     found = intervals(stored.variants, stored.groups, 50, 0)["acc"]
     assert by_segment["intervals"]["acc"]["low"] == pytest.approx(found.low)
     assert by_segment["metrics"]["acc"] == pytest.approx(found.mean)

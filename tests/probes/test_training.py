@@ -1,6 +1,7 @@
 """One training loop: it learns, resumes to the same bytes, and chooses on nobody else."""
 
 import dataclasses
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from pjepa.metrics.segmentation import label_runs
 from pjepa.nn import fit as optimizers
@@ -69,7 +71,7 @@ def fitted(
     config = SMALL[kind].model_copy(update=changes)
     shown = takes(8) if shown is None else shown
     choose = takes(2, 1) if choose is None else choose
-    return Fitting(KINDS[kind], config, TASK, COMMON).on(shown, choose)(seed, state, tick)
+    return Fitting(KINDS[kind], config, TASK, COMMON, shown, choose).fit(seed, state, tick)
 
 
 def accuracy(probe: TrainedProbe, on: list[ProbeTake]) -> float:
@@ -201,9 +203,9 @@ def test_a_diverging_loss_is_named() -> None:
     broken = takes(3)
     broken[1].features[:] = np.inf
     plain = COMMON.model_copy(update={"input_norm": "none"})
-    fit = Fitting(KINDS["foreground"], SMALL["foreground"], TASK, plain).on(broken, [])
+    fitting = Fitting(KINDS["foreground"], SMALL["foreground"], TASK, plain, broken, [])
     with pytest.raises(InputError, match="take s0 t1: the probe's loss is not finite in epoch 1"):
-        fit(0, None, lambda *_: None)
+        fitting.fit(0, None, lambda *_: None)
 
 
 @pytest.mark.slow
@@ -220,6 +222,19 @@ def test_every_kind_is_stored_and_loaded(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="unknown kind of probe 'other'"):
             load_probe(tmp_path / kind)
     assert set(SMALL) == set(KINDS)
+
+
+def test_probes_of_earlier_versions_load_or_are_named(tmp_path: Path) -> None:
+    probe = KINDS["ltcontext"].new(SMALL["ltcontext"], TASK, 0)
+    probe.save(tmp_path)
+    file, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    tensors = load_file(file)
+    save_file({k.replace("module.", "module.model."): v for k, v in tensors.items()}, file)
+    assert same(load_probe(tmp_path), probe)  # type: ignore[arg-type]
+    stored = json.loads(config.read_text())
+    config.write_text(json.dumps(stored | {"settings": stored["settings"] | {"frame": "m"}}))
+    with pytest.raises(InputError, match=r"config.json: frame: unknown parameter.*train .* again"):
+        load_probe(tmp_path)
 
 
 def test_fact_grows_its_tokens_to_the_longest_take() -> None:

@@ -133,7 +133,4 @@ class AttentiveProbe(TemporalProbe):
         return (allowed & valid[:, None]) | (place == own)
 
 
-# How the registry builds, fits and loads this probe.
-
-TRAINED_KIND = TrainedKind("attentive", CONFIG, AttentiveProbe)
-KIND = TRAINED_KIND.probe_kind
+KIND = TrainedKind("attentive", CONFIG, AttentiveProbe)

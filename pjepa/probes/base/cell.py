@@ -25,9 +25,9 @@ from pjepa.probes.base.scoring import (
     Labels,
     Prediction,
     Run,
-    TakeSource,
     by_fit,
     habit_roles,
+    probe_segments,
     take_roles,
 )
 from pjepa.probes.base.sparsity import Budget, budgeted_roles, label_budget
@@ -172,11 +172,9 @@ def run_intervals(cell: CellData, runs: Sequence[Run]) -> dict[str, dict[str, fl
 
 def probe_sight(cell: CellData, run: Run) -> dict[str, Any]:
     """Return how far the probe itself looks ahead offline, on top of the representation."""
-    sight, source = run.result.probe.sight, TakeSource(cell.readers[run.variant])
-    ahead = [
-        sight.lookahead_s(source.segments(take), source.reader.read_layout(take).times)
-        for take in cell.roles.reported
-    ]
+    sight, reader = run.result.probe.sight, cell.readers[run.variant]
+    takes = [reader.read_layout(take) for take in cell.roles.reported]
+    ahead = [sight.lookahead_s(probe_segments(take.segment), take.times) for take in takes]
     return {"to": sight.to, "whole_take": sight.whole_take, "lookahead_s": max(ahead)}
 
 

@@ -4,8 +4,7 @@ A cell imports only the code of its own probe, so editing one probe leaves the c
 up to date.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,18 +16,20 @@ from pjepa.storage.reading import read_object
 from pjepa.ui.console import InputError
 
 
-@dataclass(frozen=True)
 class ProbeKind:
-    """What `probe.py` of a probe offers as `KIND`.
+    """What `probe.py` of a probe offers as `KIND`."""
 
-    `fits(cell, config, work)` yields every fit of a cell, resuming what an interrupted run left in
-    `work`. `load(folder)` reads back what the fitted probe's `save` wrote. `readings(cell, config,
-    truth)` tells how well other targets, known from the demo's truth, are read.
-    """
+    def fits(self, cell: CellData, config: Any, work: Path | None) -> Iterator[Run]:
+        """Yield every fit of a cell, resuming what an interrupted run left in `work`."""
+        raise NotImplementedError
 
-    fits: Callable[[CellData, Any, Path | None], Iterator[Run]]
-    load: Callable[[Path], Probe]
-    readings: Callable[[CellData, Any, Path], Mapping[str, float]] = lambda cell, config, truth: {}
+    def load(self, folder: Path) -> Probe:
+        """Return the probe that its `save` wrote."""
+        raise NotImplementedError
+
+    def readings(self, cell: CellData, config: Any, truth: Path) -> Mapping[str, float]:
+        """Return how well other targets, known from the demo's truth, are read."""
+        return {}
 
 
 def probe_config(name: str) -> type[Section]:
@@ -38,7 +39,8 @@ def probe_config(name: str) -> type[Section]:
 
 def probe_kind(name: str) -> ProbeKind:
     """Return how the probe is fitted and loaded."""
-    return _module(name, "probe").KIND
+    kind: ProbeKind = _module(name, "probe").KIND
+    return kind
 
 
 def load_probe(folder: Path) -> Probe:

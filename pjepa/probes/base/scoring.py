@@ -1,6 +1,6 @@
 """The interface of every fitted probe, linear or trained."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -155,12 +155,17 @@ class Probe(Protocol):
 # A fitted probe's predictions and statistics on the reported takes.
 
 
-class TakeTokens(Protocol):
-    """Features [T, D] and segments [T] of a take."""
+ReadTake = Callable[[str], tuple[Features, SegmentIds]]  # a take's features [T, D] and segments
 
-    def features(self, take: str) -> NDArray[np.float32]: ...
 
-    def segments(self, take: str) -> NDArray[np.int64]: ...
+def take_reader(reader: StreamReader) -> ReadTake:
+    """Return how the takes of a stream are read."""
+
+    def read(take_id: str) -> tuple[Features, SegmentIds]:
+        take = reader.read(take_id)
+        return take.features, probe_segments(take.segment)
+
+    return read
 
 
 @dataclass(frozen=True)
@@ -202,20 +207,16 @@ class Targets:
     classes: int
     background: int | None
 
-    def example(self, take: str, features: NDArray[np.float32]) -> LabelledTake:
-        """Return a take's features with its labels."""
-        return labelled_take(take, features, self.labels)
 
-
-def score_probe(probe: Probe, tokens: TakeTokens, targets: Targets) -> FitResult:
+def score_probe(probe: Probe, read: ReadTake, targets: Targets) -> FitResult:
     """Return the predictions and statistics of a probe on the reported takes."""
     predictions, statistics = {}, {}
     for take in targets.roles.reported:
-        example = targets.example(take, tokens.features(take))
-        place = tokens.segments(take)
-        probability = probe.predict(example.features, place)  # [T, C]
+        features, segments = read(take)
+        labels = labelled_take(take, features, targets.labels).labels
+        probability = probe.predict(features, segments)  # [T, C]
         predictions[take] = Prediction(probability.argmax(1), probability.max(1))
-        statistics[take] = scored(example.labels, probability, place, targets.background)
+        statistics[take] = scored(labels, probability, segments, targets.background)
     return FitResult(probe, predictions, statistics)
 
 
@@ -265,19 +266,6 @@ class CellData:
     def targets(self) -> Targets:
         """Return the targets of the probe."""
         return Targets(self.labels, self.roles, len(self.classes.names), self.classes.background)
-
-
-@dataclass(frozen=True)
-class TakeSource:
-    """Features and segments of one stream by take id."""
-
-    reader: StreamReader
-
-    def features(self, take: str) -> NDArray[np.float32]:
-        return self.reader.read(take).features
-
-    def segments(self, take: str) -> NDArray[np.int64]:
-        return probe_segments(self.reader.read_layout(take).segment)
 
 
 @dataclass(frozen=True)

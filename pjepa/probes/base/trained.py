@@ -3,16 +3,19 @@
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from torch import Tensor, nn
 
-from pjepa.core.runs import Span
-from pjepa.metrics.segmentation import combined_score, label_runs, scores, take_statistics
+from pjepa.core.runs import Span, runs
+from pjepa.core.section import first_fault
+from pjepa.metrics.segmentation import combined_score, segmentation_scores
 from pjepa.nn.fit import (
     Adam,
     AdamW,
@@ -32,10 +35,10 @@ from pjepa.probes.base.scoring import (
     Run,
     SegmentIds,
     Sight,
-    TakeSource,
     labelled_take,
     probe_segments,
     score_probe,
+    take_reader,
 )
 from pjepa.storage.reading import read_object, read_tensors
 from pjepa.storage.saver import Saver
@@ -176,10 +179,6 @@ class ProbeTrainer:
             fused=True,  # a probe has many small tensors: one call for all of them
         )
 
-    def run(self, path: Path | None, tick: Tick) -> Epochs:
-        """Return the finished state after loading the best epoch into the module."""
-        return train_to_best(self, Epochs(), path, tick)
-
     def finished(self, state: Epochs) -> bool:
         """Return whether all epochs are done."""
         return state.epoch >= self.config.epochs
@@ -222,12 +221,12 @@ class ProbeTrainer:
     @torch.no_grad()
     def score(self) -> float:
         """Return the combined score on the takes that choices are made on."""
-        found = []
+        guesses = []
         for take in self.choose:
             features, segments, _ = take.tensors(self.mean, self.std)
-            guess = self.model.predict(features, segments).argmax(1).cpu().numpy()
-            found.append(take_statistics(take.labels, guess, self.background))
-        return combined_score({name: float(value) for name, value in scores(found).items()})
+            guesses.append(self.model.predict(features, segments).argmax(1).cpu().numpy())
+        truths = [take.labels for take in self.choose]
+        return combined_score(segmentation_scores(truths, guesses, self.background))
 
     def note(self, state: Epochs) -> str:
         """Return what the progress line shows beside the epoch."""
@@ -253,22 +252,16 @@ def take_seed(seed: int, epoch: int, take_id: str) -> int:
 
 
 TRAINED = "trained"
-Takes = Sequence[ProbeTake]
 
 
 @dataclass(frozen=True)
-class TrainedKind:
+class TrainedKind(ProbeKind):
     """A trained probe: its section, its module, and how the section is adapted to a task."""
 
     name: str
     config: type[TrainedConfig]
     build: Callable[[Any, Task], TemporalProbe]
     adapt: Callable[[Any, Task], Any] = lambda config, task: config
-
-    @property
-    def probe_kind(self) -> ProbeKind:
-        """Return this kind as the registry wants it."""
-        return ProbeKind(self.fits, self.load)
 
     def new(self, config: TrainedConfig, task: Task, seed: int) -> TrainedProbe:
         """Return an untrained probe; the seed fixes its first weights."""
@@ -283,7 +276,12 @@ class TrainedKind:
         """Return the probe that `TrainedProbe.save` wrote."""
         config = read_object(folder / "config.json", "settings", "fit", *Task.__dataclass_fields__)
         task = Task(**{name: config[name] for name in Task.__dataclass_fields__})
-        probe = self.new(self.config.model_validate(config["settings"]), task, 0)
+        try:
+            settings = self.config.model_validate(config["settings"])
+        except ValidationError as error:
+            fault = first_fault(error, self.config)
+            raise InputError(f"{folder}/config.json: {fault}; train the probe again") from None
+        probe = self.new(settings, task, 0)
         tensors = read_tensors(folder / "model.safetensors")
         mean, std = tensors.pop("mean"), tensors.pop("std")
         state = {  # of an earlier version, with the network one level down
@@ -310,79 +308,74 @@ class TrainedKind:
         task = Task(cell.readers[0].info.width, len(cell.classes.names), cell.classes.background)
         with Meter(cell.name, total, "epoch") as meter:
             for variant, reader in enumerate(cell.readers):
-                fitted = Fitting(self, config, task, cell.common).on(
+                fitting = Fitting(
+                    self,
+                    config,
+                    task,
+                    cell.common,
                     read_probe_takes(reader, cell.labels, cell.roles.fit),
                     read_probe_takes(reader, cell.labels, cell.roles.holdout),
                 )
                 for seed in cell.common.seeds:
                     state = None if work is None else work / f"{variant}-{seed}.pt"
-                    probe = fitted(seed, state, meter.advance)
-                    run = Run(
-                        TRAINED, variant, seed, score_probe(probe, TakeSource(reader), cell.targets)
-                    )
+                    probe = fitting.fit(seed, state, meter.advance)
+                    result = score_probe(probe, take_reader(reader), cell.targets)
+                    run = Run(TRAINED, variant, seed, result)
                     _say_run(cell, run)
                     yield run
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """One kind of probe with its settings, ready to be fitted."""
+    """One kind of probe with its settings and takes, ready to be fitted with any seed."""
 
     kind: TrainedKind
     config: TrainedConfig
     task: Task
     common: ProbeCommonConfig
+    takes: Sequence[ProbeTake]
+    choose: Sequence[ProbeTake]
 
-    def on(self, takes: Takes, choose: Takes) -> Callable[[int, Path | None, Tick], TrainedProbe]:
-        """Return `fit(seed, state, tick)`: the epoch that does best on `choose`, else the last.
+    @cached_property
+    def scale(self) -> tuple[Tensor, Tensor]:
+        """Return mean and standard deviation [D] that inputs are scaled by."""
+        if self.common.input_norm == "none":
+            return torch.zeros(self.task.width), torch.ones(self.task.width)
+        return channel_scale([torch.from_numpy(take.features) for take in self.takes])
 
-        A fit resumes from the file `state` if an interrupted run left it.
+    def fit(self, seed: int, state: Path | None, tick: Tick) -> TrainedProbe:
+        """Return the probe at the epoch that does best on `choose`, else at the last.
+
+        Resumes from the file `state` if an interrupted run left it.
         """
-
-        def fit(seed: int, state: Path | None, tick: Tick) -> TrainedProbe:
-            probe = self._placed(self._new(takes, seed), takes)
-            trainer = ProbeTrainer(
-                probe.module, takes, choose, probe.mean, probe.std, self.config,
-                self.task.background, seed,
-            )  # fmt: skip
-            done = trainer.run(state, tick)
-            return replace(
-                probe,
-                details={
-                    "fit": TRAINED,
-                    "seed": seed,
-                    "epoch": done.best_epoch,
-                    "epochs": self.config.epochs,
-                    "input_norm": self.common.input_norm,
-                    "history": done.history,
-                },
-            )
-
-        return fit
-
-    def _new(self, takes: Takes, seed: int) -> TrainedProbe:
-        most = max(len(label_runs(take.labels).labels) for take in takes)
-        return self.kind.new(self.config, replace(self.task, most_segments=most), seed)
-
-    def _placed(self, probe: TrainedProbe, takes: Takes) -> TrainedProbe:
-        """Return the probe on its device, with the input scaling of the fitted takes."""
         torch.set_num_threads(self.common.threads)
-        mean, std = probe.mean, probe.std
-        if self.common.input_norm == "standardize":
-            mean, std = channel_scale([torch.from_numpy(take.features) for take in takes])
-        device = self.common.device
-        probe.module.to(device)
-        return replace(probe, mean=mean.to(device), std=std.to(device))
+        most = max(len(runs(take.labels)[0]) for take in self.takes)
+        probe = self.kind.new(self.config, replace(self.task, most_segments=most), seed)
+        mean, std = (value.to(self.common.device) for value in self.scale)
+        trainer = ProbeTrainer(
+            probe.module.to(self.common.device), self.takes, self.choose, mean, std, self.config,
+            self.task.background, seed,
+        )  # fmt: skip
+        done = train_to_best(trainer, Epochs(), state, tick)
+        details = {
+            "fit": TRAINED,
+            "seed": seed,
+            "epoch": done.best_epoch,
+            "epochs": self.config.epochs,
+            "input_norm": self.common.input_norm,
+            "history": done.history,
+        }
+        return replace(probe, mean=mean, std=std, details=details)
 
 
 def read_probe_takes(reader: StreamReader, labels: Labels, ids: Sequence[str]) -> list[ProbeTake]:
     """Return takes at the stream's own precision, with segments counted over the take."""
     found = []
     for take_id in ids:
-        take = reader.read(take_id)
+        take = reader.read(take_id, as_stored=True)
         known = labelled_take(take_id, take.features, labels)
-        features = known.features.astype(reader.dtype)
-        found.append(ProbeTake(take_id, features, probe_segments(take.segment), known.labels))
+        segments = probe_segments(take.segment)
+        found.append(ProbeTake(take_id, known.features, segments, known.labels))
     return found
 
 

@@ -70,9 +70,5 @@ class FactConfig(TrainedConfig):
             return self.null_weight
         return self.tokens / ((self.tokens - self.average_segments) * classes)
 
-    def with_tokens_for(self, segments: int) -> Self:
-        """Return this config with at least one token per segment of the longest take."""
-        return self.model_copy(update={"tokens": max(self.tokens, segments)})
-
 
 CONFIG = FactConfig

@@ -126,12 +126,9 @@ class Fact(TemporalProbe):
         return merged_probability(self(features)[-1], self.config.merge_weight)
 
 
-# How the registry builds, fits and loads this probe.
+def with_enough_tokens(config: FactConfig, task: Task) -> FactConfig:
+    """Return the config with at least one token per segment of the longest fitted take."""
+    return config.model_copy(update={"tokens": max(config.tokens, task.most_segments)})
 
-TRAINED_KIND = TrainedKind(
-    "fact",
-    CONFIG,
-    Fact,
-    adapt=lambda config, task: config.with_tokens_for(task.most_segments),
-)
-KIND = TRAINED_KIND.probe_kind
+
+KIND = TrainedKind("fact", CONFIG, Fact, adapt=with_enough_tokens)

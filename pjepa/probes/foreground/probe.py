@@ -66,7 +66,4 @@ class ForegroundProbe(TemporalProbe):
         return torch.cat([before, rest, after], dim=1)
 
 
-# How the registry builds, fits and loads this probe.
-
-TRAINED_KIND = TrainedKind("foreground", CONFIG, ForegroundProbe)
-KIND = TRAINED_KIND.probe_kind
+KIND = TrainedKind("foreground", CONFIG, ForegroundProbe)

@@ -4,7 +4,7 @@
 groups. `paper` repeats the supplement's recipe, which stops far from the optimum on small data.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -24,15 +23,18 @@ from pjepa.probes.base.config import ProbeCommonConfig
 from pjepa.probes.base.registry import ProbeKind
 from pjepa.probes.base.scoring import (
     CellData,
+    Features,
     FitResult,
     LabelledTake,
     Labels,
+    ReadTake,
     Run,
+    SegmentIds,
     Sight,
-    TakeSource,
-    TakeTokens,
     Targets,
+    labelled_take,
     score_probe,
+    take_reader,
     take_roles,
 )
 from pjepa.probes.linear.config import LinearConfig, PaperFitConfig
@@ -56,23 +58,18 @@ class LinearProbe:
     details: dict[str, Any] = field(default_factory=dict)
     sight: ClassVar[Sight] = Sight("token")
 
-    def logits(self, features: NDArray[np.float32]) -> Tensor:
+    def logits(self, features: Features) -> Tensor:
         """Return the class logits [T, C] of features [T, D]."""
         x = torch.from_numpy(np.ascontiguousarray(features, np.float32)).to(self.mean.device)
         return torch.addmm(self.bias, (x - self.mean) / self.std, self.weight.T)
 
-    def predict(
-        self, features: NDArray[np.float32], segments: NDArray[np.int64] | None = None
-    ) -> NDArray[np.float32]:
+    def predict(self, features: Features, segments: SegmentIds | None = None) -> Features:
         """Return the class probabilities [T, C] of features [T, D]; segments are not looked at."""
         return torch.softmax(self.logits(features), 1).cpu().numpy()
 
     def predict_newest(
-        self,
-        features: NDArray[np.float32],
-        segments: NDArray[np.int64],
-        spans: Sequence[Span],
-    ) -> Iterator[NDArray[np.float32]]:
+        self, features: Features, segments: SegmentIds, spans: Sequence[Span]
+    ) -> Iterator[Features]:
         """Yield the probabilities of tokens start..end, predicted from the prefix up to end."""
         for start, end in spans:
             yield self.predict(features[start:end])
@@ -159,7 +156,8 @@ def fit_paper(
     optimizer = AdamW([weight, bias], lr=config.lr, weight_decay=config.weight_decay)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, config.milestones, config.gamma)
     for _ in range(config.epochs):
-        for features, labels in _shuffled(batches, random):
+        for index in torch.randperm(len(batches), generator=random).tolist():
+            features, labels = batches[index]
             optimizer.zero_grad()
             cross_entropy(torch.addmm(bias, features, weight.T), labels).backward()
             optimizer.step()
@@ -229,119 +227,63 @@ def _whole_probe(
     return LinearProbe(weight, bias, mean, std, details)
 
 
-def _shuffled(
-    batches: Sequence[tuple[Tensor, Tensor]], random: torch.Generator
-) -> Iterator[tuple[Tensor, Tensor]]:
-    for index in torch.randperm(len(batches), generator=random).tolist():
-        yield batches[index]
-
-
 # The linear probe fitted under its roles, on any representation and any target.
 
 FITS = ("converged", "paper")
 SMALL = 2**28  # bytes of takes of which every fit may hold a copy
 
 
-@dataclass(frozen=True)
-class PlainTokens:
-    """Features of takes whose segments do not matter."""
-
-    features: Callable[[str], NDArray[np.float32]]
-
-    def segments(self, take: str) -> NDArray[np.int64]:
-        return np.zeros(len(self.features(take)), np.int64)
-
-
 def fit_and_score(
-    tokens: TakeTokens,
+    read: ReadTake,
     targets: Targets,
     config: LinearConfig,
     common: ProbeCommonConfig,
     fits: Sequence[str] = FITS,
 ) -> dict[str, FitResult]:
-    """Return one result per fit; the paper's fit uses the first of `common.seeds`."""
+    """Return one result per fit; the paper's fit uses the first of `common.seeds`.
+
+    Where a core is free and a second copy of the takes is small, two fits are made at once.
+    """
     torch.set_num_threads(common.threads)
-    probes = fitted_probes(tokens, targets, config, common, fits)
-    return {name: score_probe(probe, tokens, targets) for name, probe in probes.items()}
-
-
-def fitted_probes(
-    tokens: TakeTokens,
-    targets: Targets,
-    config: LinearConfig,
-    common: ProbeCommonConfig,
-    fits: Sequence[str],
-) -> dict[str, LinearProbe]:
-    """Return the probe of every fit; where a second core is free, two are made at once."""
-    takes = [targets.example(take, tokens.features(take)) for take in targets.roles.fit]
-    held = [targets.example(take, tokens.features(take)) for take in targets.roles.holdout]
+    takes, held = (
+        [labelled_take(take, read(take)[0], targets.labels) for take in ids]
+        for ids in (targets.roles.fit, targets.roles.holdout)
+    )
 
     def fitted(name: str) -> LinearProbe:
         if name == "converged":
             return fit_converged(takes, held, targets.classes, config, common.device)
         return fit_paper(takes, targets.classes, config.paper, common.seeds[0], common.device)
 
-    with ThreadPoolExecutor(fits_at_once(takes, common)) as pool:
-        return dict(zip(fits, pool.map(fitted, fits), strict=True))
-
-
-def fits_at_once(takes: Sequence[LabelledTake], common: ProbeCommonConfig) -> int:
-    """Return 2 where a core is free and a second copy of the takes is small, else 1."""
     small = sum(take.features.nbytes for take in takes) <= SMALL
-    return 2 if small and common.has_spare_core() else 1
+    with ThreadPoolExecutor(2 if small and common.has_spare_core() else 1) as pool:
+        probes = list(pool.map(fitted, fits))
+    pairs = zip(fits, probes, strict=True)
+    return {name: score_probe(probe, read, targets) for name, probe in pairs}
 
 
 def probe_accuracy(
-    features: Callable[[str], NDArray[np.float32]],
+    features: Callable[[str], Features],
     labels: Labels,
     takes: pd.DataFrame,
     common: ProbeCommonConfig,
     config: LinearConfig,
 ) -> float:
     """Return how well a converged probe reads any per-token target, in percent of known tokens."""
+
+    def read(take: str) -> tuple[Features, SegmentIds]:
+        found = features(take)
+        return found, np.zeros(len(found), np.int64)
+
     classes = 1 + max(int(target.max(initial=0)) for target in labels.values())
     targets = Targets(labels, take_roles(takes, labels), classes, None)
-    found = fit_and_score(PlainTokens(features), targets, config, common, fits=("converged",))
+    found = fit_and_score(read, targets, config, common, fits=("converged",))
     return found["converged"].metrics()["acc_bg"]
 
 
-def linear_runs(cell: CellData, config: LinearConfig, work: Path | None) -> Iterator[Run]:
-    """Yield the optimum once per variant, and the paper's fit once per variant and seed."""
-    for variant, reader in enumerate(cell.readers):
-        for place, seed in enumerate(cell.common.seeds):
-            common = cell.common.model_copy(update={"seeds": (seed,)})
-            fits = FITS if place == 0 else ("paper",)
-            found = fit_and_score(TakeSource(reader), cell.targets, config, common, fits)
-            for fit, result in found.items():
-                yield Run(fit, variant, None if fit == "converged" else seed, result)
-            if place == 0:
-                _say_linear(cell, variant, found)
-
-
-def _say_linear(cell: CellData, variant: int, found: dict[str, FitResult]) -> None:
-    acc = {fit: f"{result.metrics()['acc']:.1f}" for fit, result in found.items()}
-    where = f"{variant + 1}/{len(cell.readers)} on {cell.roles.split}"
-    say(
-        f"{cell.name} {where}: acc {acc['converged']} to convergence, {acc['paper']} by the "
-        "paper's recipe (AdamW, fixed epochs)"
-    )
-
-
-# The demo's true primitives, read by a linear probe: do tokens show what can be seen at all?.
+# The demo's true primitives, read by a linear probe: do tokens show what can be seen at all?
 
 READERS = ("raw", "pjepa")  # the representations the proof asks
-
-
-def primitive_readings(cell: CellData, config: LinearConfig, truth: Path) -> Mapping[str, float]:
-    """Return how many percent of tokens (idle included) show their true primitive."""
-    if cell.representation not in READERS:
-        return {}
-    reader = cell.readers[0]
-    targets = primitive_targets(reader, truth)
-    found = probe_accuracy(
-        lambda take: reader.read(take).features, targets, cell.takes, cell.common, config
-    )
-    return {"primitive": found}
 
 
 def primitive_targets(reader: StreamReader, truth: Path) -> Labels:
@@ -359,6 +301,44 @@ def primitive_targets(reader: StreamReader, truth: Path) -> Labels:
     return targets
 
 
-# How the registry fits and loads this probe.
+class LinearKind(ProbeKind):
+    """Both fits of the linear probe."""
 
-KIND = ProbeKind(linear_runs, LinearProbe.load, primitive_readings)
+    def fits(self, cell: CellData, config: LinearConfig, work: Path | None) -> Iterator[Run]:
+        """Yield the optimum once per variant, and the paper's fit once per variant and seed."""
+        for variant, reader in enumerate(cell.readers):
+            for place, seed in enumerate(cell.common.seeds):
+                common = cell.common.model_copy(update={"seeds": (seed,)})
+                fits = FITS if place == 0 else ("paper",)
+                found = fit_and_score(take_reader(reader), cell.targets, config, common, fits)
+                for fit, result in found.items():
+                    yield Run(fit, variant, None if fit == "converged" else seed, result)
+                if place == 0:
+                    _say_linear(cell, variant, found)
+
+    def load(self, folder: Path) -> LinearProbe:
+        """Return the probe that `LinearProbe.save` wrote."""
+        return LinearProbe.load(folder)
+
+    def readings(self, cell: CellData, config: LinearConfig, truth: Path) -> dict[str, float]:
+        """Return how many percent of tokens (idle included) show their true primitive."""
+        if cell.representation not in READERS:
+            return {}
+        reader = cell.readers[0]
+        targets = primitive_targets(reader, truth)
+        found = probe_accuracy(
+            lambda take: reader.read(take).features, targets, cell.takes, cell.common, config
+        )
+        return {"primitive": found}
+
+
+def _say_linear(cell: CellData, variant: int, found: dict[str, FitResult]) -> None:
+    acc = {fit: f"{result.metrics()['acc']:.1f}" for fit, result in found.items()}
+    where = f"{variant + 1}/{len(cell.readers)} on {cell.roles.split}"
+    say(
+        f"{cell.name} {where}: acc {acc['converged']} to convergence, {acc['paper']} by the "
+        "paper's recipe (AdamW, fixed epochs)"
+    )
+
+
+KIND = LinearKind()

@@ -62,7 +62,4 @@ def segment_order(ids: Tensor) -> Tensor:
     return F.pad(changes.cumsum(1), (1, 0))
 
 
-# How the registry builds, fits and loads this probe.
-
-TRAINED_KIND = TrainedKind("ltcausal", CONFIG, LTCausal)
-KIND = TRAINED_KIND.probe_kind
+KIND = TrainedKind("ltcausal", CONFIG, LTCausal)

@@ -254,7 +254,4 @@ def official_weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-# How the registry builds, fits and loads this probe.
-
-TRAINED_KIND = TrainedKind("ltcontext", CONFIG, LTContext)
-KIND = TRAINED_KIND.probe_kind
+KIND = TrainedKind("ltcontext", CONFIG, LTContext)
