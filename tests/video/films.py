@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
 
 FPS = 16
+FAST = {"movflags": "faststart"}
 
 
 def write_film(
@@ -40,31 +43,13 @@ def write_film(
     return path
 
 
-def _missing(good: Path, path: Path) -> None:
-    path.unlink(missing_ok=True)
-
-
-def _empty(good: Path, path: Path) -> None:
-    path.touch()
-
-
-def _text(good: Path, path: Path) -> None:
-    path.write_text("this is not a video\n" * 50)
-
-
 def _without_index(good: Path, path: Path) -> None:
     content = good.read_bytes()  # the index stands at the end and is gone
     path.write_bytes(content[: len(content) // 2])
 
 
-def _truncated(good: Path, path: Path) -> None:
-    write_film(path, container={"movflags": "faststart"})
-    content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * 0.6)])
-
-
-def _truncated_matroska(good: Path, path: Path) -> None:
-    whole = write_film(path.with_suffix(".mkv"), frames=80)
+def _truncated(good: Path, path: Path, **options: Any) -> None:
+    whole = write_film(path.with_name(f"whole{options.pop('suffix', '.mp4')}"), **options)
     content = whole.read_bytes()
     path.write_bytes(content[: int(len(content) * 0.6)])
     whole.unlink()
@@ -116,13 +101,28 @@ def _no_frames(good: Path, path: Path) -> None:
 
 
 # Every kind of bad file: how it is made of a good one, and what is said of it.
-BAD: dict[str, tuple[Callable[[Path, Path], None], str]] = {
-    "missing": (_missing, r"no such video; check the data root"),
-    "empty": (_empty, r"the video file is empty; fetch or export it again"),
-    "text": (_text, r"cannot be decoded \(Invalid data.*\); fetch or export it again"),
+BAD: dict[str, tuple[Callable[[Path, Path], object], str]] = {
+    "missing": (
+        lambda good, path: path.unlink(missing_ok=True),
+        r"no such video; check the data root",
+    ),
+    "empty": (
+        lambda good, path: path.touch(),
+        r"the video file is empty; fetch or export it again",
+    ),
+    "text": (
+        lambda good, path: path.write_text("this is not a video\n" * 50),
+        r"cannot be decoded \(Invalid data.*\); fetch or export it again",
+    ),
     "without_index": (_without_index, r"cannot be decoded \(Invalid data.*\); fetch"),
-    "truncated": (_truncated, r"is cut off, \d+ of 40 frames are there; fetch"),
-    "truncated_matroska": (_truncated_matroska, r"is cut off, \d\.\d of 5\.0 s are there; fetch"),
+    "truncated": (
+        partial(_truncated, container=FAST),
+        r"is cut off, \d+ of 40 frames are there; fetch",
+    ),
+    "truncated_matroska": (
+        partial(_truncated, suffix=".mkv", frames=80),
+        r"is cut off, \d\.\d of 5\.0 s are there; fetch",
+    ),
     "corrupt_middle": (_corrupt_middle, r"\d+ of 40 frames cannot be decoded, from \d\.\d to"),
     "picture": (_picture, r"is a picture \(png\), not a video; correct the table"),
     "sound": (_sound, r"has no video stream, only audio; correct the table"),
