@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from pjepa.core.runs import runs
 from pjepa.features.controls import segment_mean_features
 from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
@@ -34,12 +33,12 @@ def represented(
             f"the encoder takes {encoder.config.d_in}"
         )
     segment = encoder_segments(encoder, take)
-    lengths = runs(segment)[1].tolist()
-    features = encoder.encode(take.features, lengths)
+    features = encoder.encode(take.features, segment=segment)
     tokens = features.float().cpu().numpy()
     rows = [tokens, segment_mean_features(tokens, segment)]
     if forecaster is not None:
-        rows.append(forecaster.tell(take.features, lengths, features).columns(lengths))
+        forecast = forecaster.forecast(take.features, segment=segment, features=features)
+        rows.append(forecast.columns(segment))
     return rows
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from pjepa.core.runs import runs
 from pjepa.core.section import ReaderName, SegmentChoice
 from pjepa.core.tables import TAKES, Classes, read_classes, read_table
 from pjepa.core.time import recordings, token_times
@@ -282,8 +281,7 @@ def represented(
     segments = take_segments(tokens, None, stack.rule, name, recording)
     if stack.encoder is None:
         return tokens, segments
-    _, lengths = runs(segments)
-    return stack.encoder.encode(tokens, lengths.tolist()).float().cpu().numpy(), segments
+    return stack.encoder.encode(tokens, segment=segments).float().cpu().numpy(), segments
 
 
 def patch_features(

@@ -146,7 +146,7 @@ class Outlook:
         rows = self.answers(features, (1 + np.arange(len(features))) * step_s)
         surprise = np.full(len(lengths), np.nan)
         if self.forecaster is not None:
-            surprise = self.forecaster.tell(tokens, lengths).surprise.cpu().numpy()
+            surprise = self.forecaster.forecast(tokens, lengths).surprise.cpu().numpy()
         return np.concatenate([rows, np.repeat(surprise, lengths)[:, None]], axis=1)
 
 

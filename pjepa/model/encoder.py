@@ -18,20 +18,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from pjepa.core.runs import attention_segments, runs
+from pjepa.core.runs import attention_segments
+from pjepa.core.section import first_fault
 from pjepa.model.attention import (
     Attend,
     AttentionPlan,
     Layout,
     RopeTable,
     attention_plan,
-    layout_of_segments,
+    layout_of_takes,
     rope_table,
     rotate,
 )
@@ -39,12 +38,14 @@ from pjepa.model.config import EncoderConfig
 from pjepa.model.segments import FoundConfig, FoundParameters, SegmentRule, take_segments
 from pjepa.model.style import Seen, Style, take_mean, visible_style
 from pjepa.nn.layers import Mlp
-from pjepa.storage.reading import read_object
-from pjepa.storage.writing import atomic_file, write_json
+from pjepa.storage.reading import read_object, read_tensors
+from pjepa.storage.writing import atomic_file, write_json, write_tensors
 from pjepa.ui.console import InputError
 
 if TYPE_CHECKING:
     from pjepa.model.stream import EncoderStream
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 # Pre-norm transformer blocks over packed tokens, shared by encoder and predictor.
 
@@ -238,9 +239,25 @@ class ProcedureEncoder(nn.Module):
 
     @torch.inference_mode()
     def encode(
-        self, tokens: np.ndarray | Tensor, segment_lengths: Sequence[int] | None = None
+        self,
+        tokens: np.ndarray | Tensor,
+        segment_lengths: Sequence[int] | None = None,
+        *,
+        segment: np.ndarray | None = None,
     ) -> Tensor:
-        """Return features [T, d] of a take [T, d_in]; annotated segments must be given."""
+        """Return features [T, d] of a take [T, d_in].
+
+        Annotated segments must be given: their lengths in order, or `segment`, c(i) of every token.
+        """
+        return self(*self.take(tokens, segment_lengths, segment))
+
+    def take(
+        self,
+        tokens: np.ndarray | Tensor,
+        segment_lengths: Sequence[int] | None = None,
+        segment: np.ndarray | None = None,
+    ) -> tuple[Tensor, Layout]:
+        """Return the checked tokens of a take [T, d_in] and where they are, on our device."""
         x = torch.as_tensor(tokens, dtype=torch.float32, device=self.mean.device)
         if x.ndim != 2 or x.shape[1] != self.config.d_in:
             raise InputError(
@@ -248,20 +265,18 @@ class ProcedureEncoder(nn.Module):
             )
         if not len(x):
             raise InputError("no token to encode: expected at least one")
-        lengths = self._own_lengths(x) if segment_lengths is None else _counts(segment_lengths)
-        if sum(lengths) != len(x):
-            raise InputError(f"segment lengths sum to {sum(lengths)}, there are {len(x)} tokens")
-        return self(x, layout_of_segments([lengths]).to(x.device))
-
-    def _own_lengths(self, x: Tensor) -> list[int]:
-        """Return the segment lengths that need no annotation, if this encoder has such."""
-        if self.config.segments == "annotated" and self.config.uses_segments:
-            raise InputError(
-                "this encoder was trained on annotated segments: pass segment_lengths, "
-                "or use one trained with pjepa.segments=found or fixed"
-            )
-        _, lengths = runs(self.segments(x.float().cpu().numpy()))
-        return [int(length) for length in lengths]
+        if segment_lengths is not None:
+            segment = segments_of_lengths(segment_lengths)
+        elif segment is None:
+            if self.config.segments == "annotated" and self.config.uses_segments:
+                raise InputError(
+                    "this encoder was trained on annotated segments: pass segment_lengths, "
+                    "or use one trained with pjepa.segments=found or fixed"
+                )
+            segment = self.segments(x.cpu().numpy())
+        if len(segment) != len(x):
+            raise InputError(f"segment lengths sum to {len(segment)}, there are {len(x)} tokens")
+        return x, layout_of_takes([attention_segments(segment)]).to(x.device)
 
     def stream(
         self, horizon: int | None = None, segments: SegmentRule | None = None
@@ -277,9 +292,8 @@ class ProcedureEncoder(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write model.safetensors and config.json: all that `from_pretrained` needs."""
-        with atomic_file(folder / "model.safetensors") as partial:
-            save_file({k: v.contiguous().cpu() for k, v in self.state_dict().items()}, partial)
-        write_json(folder / "config.json", self.config.model_dump())
+        write_tensors(folder / WEIGHTS, self.state_dict())
+        write_json(folder / CONFIG, self.config.model_dump())
 
     def save_pretrained(self, folder: str | Path, card: str | None = None) -> None:
         """Write what `save` does, and README.md, the model card.
@@ -319,11 +333,16 @@ class ProcedureEncoder(nn.Module):
             from pjepa.storage.hub import downloaded_folder
 
             folder = downloaded_folder(str(name), revision, cache_dir, token)
-        config = _read_config(folder)
-        _check_sizes(config, folder)
-        encoder = cls(config)
-        encoder.load_state_dict(_read_weights(folder / "model.safetensors", encoder.state_dict()))
-        return encoder.to(device).eval()
+        config, state = _read_config(folder), read_tensors(folder / WEIGHTS)
+        faults = f"depth {config.depth}" if config.depth > len(state) else ""
+        if not faults:  # nor is anything allocated before it is known to fit
+            with torch.device("meta"):
+                encoder = cls(config)
+            faults = tensor_faults(state, encoder.state_dict())
+        if faults:
+            raise InputError(f"{folder / WEIGHTS}: does not fit {CONFIG}: {faults}")
+        encoder.to_empty(device=device).load_state_dict(state)
+        return encoder.eval()
 
     @classmethod
     def from_release(
@@ -338,70 +357,41 @@ class ProcedureEncoder(nn.Module):
         return load_release(source, architecture, device)
 
 
-def _counts(lengths: Sequence[int]) -> list[int]:
-    """Return the numbers of tokens of segments as plain integers, each at least 1."""
+def segments_of_lengths(lengths: Sequence[int]) -> np.ndarray:
+    """Return c(i) [T] of segments of these numbers of tokens, each at least 1."""
     counts = []
-    for place, length in enumerate(lengths):
+    for number, length in enumerate(lengths):
         count = 0
         with suppress(TypeError):  # 2.5, or a text
             count = index(length)
         if count < 1:
             raise InputError(
-                f"segment_lengths[{place}] is {length!r}; expected a count of tokens, 1 or more"
+                f"segment_lengths[{number}] is {length!r}; expected a count of tokens, 1 or more"
             )
         counts.append(count)
-    return counts
+    return np.repeat(np.arange(len(counts)), counts)
+
+
+def tensor_faults(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
+    """Return how tensors differ from the expected names and shapes; empty if they do not."""
+    faults = [
+        f"{name} is {list(state[name].shape)} instead of {list(value.shape)}"
+        for name, value in expected.items()
+        if name in state and state[name].shape != value.shape
+    ]
+    faults += [f"{name} is missing" for name in expected if name not in state]
+    faults += [f"{name} is unknown" for name in state if name not in expected]
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return f"{faults[0]}{more}" if faults else ""
 
 
 def _read_config(folder: Path) -> EncoderConfig:
-    path, inside = folder / "config.json", folder / "pjepa"
+    path, inside = folder / CONFIG, folder / "pjepa"
     if not path.is_file():
-        hint = f"; did you mean {inside}?" if (inside / path.name).is_file() else ""
-        raise InputError(f"{folder}: holds no encoder (no {path.name}){hint}")
+        hint = f"; did you mean {inside}?" if (inside / CONFIG).is_file() else ""
+        raise InputError(f"{folder}: holds no encoder (no {CONFIG}){hint}")
     try:
         return EncoderConfig.model_validate(read_object(path))
     except ValidationError as error:
-        fault = error.errors()[0]
-        place = "".join(f"{part}: " for part in fault["loc"])
-        text = fault["msg"].removeprefix("Value error, ")
-        raise InputError(f"{path}: {place}{text}; not an encoder of this version") from None
-
-
-def _check_sizes(config: EncoderConfig, folder: Path) -> None:
-    """Refuse a config of other sizes than the weights, before allocating anything."""
-    path = folder / "model.safetensors"
-    try:
-        with safe_open(path, framework="pt") as file:
-            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: not a safetensors file ({error})") from None
-    width, d_in, hidden = (
-        shapes.get(name, [])[:1] for name in ("norm.weight", "mean", "blocks.0.mlp.fc1.weight")
-    )
-    if not (width and d_in and hidden):
-        raise InputError(f"{path}: not the weights of an encoder")
-    blocks = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
-    for name, value, wanted, found in (
-        ("width", config.width, config.width, width[0]),
-        ("d_in", config.d_in, config.d_in, d_in[0]),
-        ("depth", config.depth, config.depth, blocks),
-        ("mlp_ratio", config.mlp_ratio, int(config.width * config.mlp_ratio), hidden[0]),
-    ):
-        if wanted != found:
-            held = f"{found / width[0]:g}" if name == "mlp_ratio" else found
-            raise InputError(
-                f"{folder / 'config.json'}: {name} {value} is not what {path.name} holds ({held})"
-            )
-
-
-def _read_weights(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of a file, which must be those of its config."""
-    try:
-        state = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: not a safetensors file ({error})") from None
-    for name, tensor in expected.items():
-        found = tuple(state[name].shape) if name in state else "nothing"
-        if found != tuple(tensor.shape):
-            raise InputError(f"{path}: {name}: expected {tuple(tensor.shape)}, found {found}")
-    return state
+        fault = first_fault(error, EncoderConfig)
+        raise InputError(f"{path}: {fault}; not an encoder of this version") from None

@@ -8,9 +8,9 @@ distance of `pjepa/model/forecast.py`. Both are known when s has ended, and need
 comes later. The first segment has no forecast: u_0 = 0.
 
     forecaster = Forecaster.from_pretrained("models/pjepa")
-    told = forecaster.tell(tokens, segment_lengths)
+    found = forecaster.forecast(tokens, segment_lengths)
     stream = forecaster.stream()
-    for segment in segments: told = stream.push(segment)        # the same numbers, one by one
+    for segment in segments: found = stream.push(segment)       # the same numbers, one by one
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pjepa.model.attention import layout_of_segments
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.neighbours import HEADS, NeighbourHeads
 from pjepa.model.segments import SegmentRule
@@ -59,10 +58,10 @@ class SegmentForecast:
     forecast: Tensor  # [S, d_in] h_s, in units of normalised tokens
     surprise: Tensor  # [S] u_s
 
-    def columns(self, lengths: Sequence[int]) -> np.ndarray:
-        """Return forecast and surprise of its segment for every token [T, d_in + 1]."""
+    def columns(self, segment: np.ndarray) -> np.ndarray:
+        """Return forecast and surprise of its segment c(i) for every token [T, d_in + 1]."""
         rows = torch.cat([self.forecast, self.surprise[:, None]], dim=1).cpu().numpy()
-        return np.repeat(rows, lengths, axis=0)
+        return rows[segment]
 
 
 def can_forecast(folder: Path) -> bool:
@@ -89,26 +88,28 @@ class Forecaster:
         return cls(encoder, NeighbourHeads.load(Path(folder), device))
 
     @torch.inference_mode()
-    def tell(
+    def forecast(
         self,
         tokens: np.ndarray | Tensor,
-        segment_lengths: Sequence[int],
+        segment_lengths: Sequence[int] | None = None,
+        *,
+        segment: np.ndarray | None = None,
         features: Tensor | None = None,
     ) -> SegmentForecast:
-        """Return forecast and surprise of one take's segments; tokens [T, d_in].
+        """Return forecast and surprise of one take's segments; arguments as of `encode`.
 
-        `features` [T, d] are what the encoder made of them, if it has.
+        `features` [T, d] are what the encoder made of the tokens, if it has.
         """
-        config, lengths = self.encoder.config, list(segment_lengths)
+        x, layout = self.encoder.take(tokens, segment_lengths, segment)
+        normal = self.encoder.normalised(x, layout)
         if features is None:
-            features = self.encoder.encode(tokens, lengths)
-        x = torch.as_tensor(tokens, dtype=torch.float32, device=features.device)
-        layout = layout_of_segments([lengths]).to(x.device)
-        block = layout.block(config.attention, config.block)
-        normal = self.encoder.normalised(x, layout, block)
-        parts = zip(torch.split(features, lengths), torch.split(normal, lengths), strict=True)
-        ends = [self.segment_end(z.sum(dim=0), n.sum(dim=0), len(z)) for z, n in parts]
+            features = self.encoder.contextualised(normal, layout)
+        lengths = torch.bincount(layout.segment).tolist()
+        pairs = zip(torch.split(features, lengths), torch.split(normal, lengths), strict=True)
+        ends = [self.segment_end(z.sum(dim=0), n.sum(dim=0), len(z)) for z, n in pairs]
         return self._from_ends(ends, None)
+
+    tell = forecast  # its old name, for one more version
 
     def segment_end(self, features: Tensor, normal: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Return (h_s, m_s) of a segment from the sums [d], [d_in] over its `count` tokens.

@@ -17,8 +17,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
 
+from pjepa.core.section import first_fault
 from pjepa.model.config import EncoderConfig
-from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.encoder import ProcedureEncoder, tensor_faults
 from pjepa.storage.hub import found_file, hub_file
 from pjepa.storage.reading import file_sha256, read_object, read_torch
 from pjepa.streams.provenance import SelectionLabels
@@ -206,7 +207,9 @@ def checked_release(
     fields: dict[str, Any] = known.architecture.model_dump() if known else {}
     fields |= stated | dict(architecture or {})
     found = _completed(path, _read_off(state), fields)
-    _check_tensors(path, state, found)
+    faults = tensor_faults(state, _expected(found))
+    if faults:
+        raise InputError(f"{path}: does not fit its architecture: {faults}")
     return state, found
 
 
@@ -263,40 +266,25 @@ def _completed(path: Path, shown: Mapping[str, int], fields: Mapping[str, Any]) 
     try:
         return Architecture.model_validate(fields)
     except ValidationError as error:
-        fault = error.errors()[0]
-        place = ".".join(map(str, fault["loc"])) or "architecture"
-        message = fault["msg"].removeprefix("Value error, ")
-        raise InputError(f"{path}: {place}: {message}") from None
+        raise InputError(f"{path}: {first_fault(error, Architecture)}") from None
 
 
-def _check_tensors(path: Path, state: Mapping[str, Tensor], found: Architecture) -> None:
-    """Raise unless exactly the tensors of student, predictor and mask token are there."""
-    expected = _expected_shapes(found)
-    unlike = [
-        f"{name} is {list(state[name].shape)} instead of {list(shape)}"
-        for name, shape in expected.items()
-        if name in state and state[name].shape != shape
-    ]
-    faults = [f"{name} is missing" for name in expected if name not in state]
-    faults += [f"{name} is unknown" for name in state if name not in expected]
-    faults = unlike + faults
-    if faults:
-        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        raise InputError(f"{path}: does not fit its architecture: {faults[0]}{more}")
-
-
-def _expected_shapes(found: Architecture) -> dict[str, torch.Size]:
+def _expected(found: Architecture) -> dict[str, Tensor]:
+    """Return the tensors of student, predictor and mask token, without content."""
     config = found.encoder_config()
     with torch.device("meta"):
         encoder = ProcedureEncoder(config)
         like_predictor = ProcedureEncoder(config.model_copy(update={"depth": found.pred_depth}))
-    shapes = {
-        PREDICTOR + name: value.shape
-        for name, value in like_predictor.named_parameters()
-        if not name.startswith("proj.")  # else it is built like the encoder
+        mask_token = torch.empty(1, 1, found.d_model)
+    return {
+        **{STUDENT + name: value for name, value in encoder.named_parameters()},
+        **{  # built like the encoder, but for the projection
+            PREDICTOR + name: value
+            for name, value in like_predictor.named_parameters()
+            if not name.startswith("proj.")
+        },
+        MASK_TOKEN: mask_token,
     }
-    shapes[MASK_TOKEN] = torch.Size((1, 1, found.d_model))
-    return shapes | {STUDENT + name: value.shape for name, value in encoder.named_parameters()}
 
 
 def tensors_under(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -28,7 +28,7 @@ from pjepa.features.config import FeaturesConfig
 from pjepa.features.controls import Represent
 from pjepa.features.encoded import encoded, encoder_segments
 from pjepa.metrics.bootstrap import Interval, Statistics, difference_intervals, intervals
-from pjepa.model.attention import Layout, layout_of_segments
+from pjepa.model.attention import Layout, layout_of_takes
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.probes.base.registry import load_probe
 from pjepa.probes.base.scoring import Probe, Targets, probe_segments, score_probe, take_roles
@@ -52,7 +52,7 @@ def budgeted(encoder: ProcedureEncoder, take: Take, past: int) -> np.ndarray:
         raise InputError(
             "bidirectional attention has one block only; a budget of blocks has no effect"
         )
-    layout = layout_of_segments([runs(encoder_segments(encoder, take))[1].tolist()])
+    layout = layout_of_takes([encoder_segments(encoder, take)])
     block = layout.block(encoder.config.attention, encoder.config.block).numpy()
     starts, lengths = runs(block)
     firsts, ends = starts[np.maximum(np.arange(len(starts)) - past, 0)], starts + lengths

@@ -59,7 +59,7 @@ def test_means_and_forecasts_are_over_the_segments_the_encoder_knows():
     tokens, means, columns = represented(encoder, take, forecaster)
     np.testing.assert_array_equal(tokens, encoder.encode(take.features, lengths).numpy())
     np.testing.assert_allclose(means[3], tokens[3:12].mean(axis=0), atol=1e-5)
-    expected = forecaster.tell(take.features, lengths).columns(lengths)
+    expected = forecaster.forecast(take.features, lengths).columns(np.repeat([0, 1, 2], lengths))
     np.testing.assert_array_equal(columns, expected)
     for segments in ("fixed", "found"):
         encoder = encoder_of(attention="block_causal", segments=segments)

@@ -62,6 +62,8 @@ def test_fixed_segments_and_flat_positions_need_no_annotation():
     x = torch.randn(11, 6)
     fixed = encoder(segments="fixed", block=4)
     assert torch.equal(fixed.encode(x), fixed.encode(x, [4, 4, 3]))
+    segment = np.array([5, 5, 5, 5, -1, -1, -1, -1, 5, 5, 5])  # c(i) counts runs, gaps included
+    assert torch.equal(fixed.encode(x), fixed.encode(x, segment=segment))
     flat = encoder("block_causal", positions="1d", block=4)
     assert torch.equal(flat.encode(x), flat.encode(x, [5, 6]))
 
@@ -159,15 +161,15 @@ def test_a_folder_without_an_encoder_is_named_and_the_one_inside_it(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"width": 12}, "width 12 is not what model.safetensors holds (16)"),
-        ({"width": 64}, "width 64 is not what model.safetensors holds (16)"),
-        ({"d_in": 16}, "d_in 16 is not what model.safetensors holds (6)"),
-        ({"depth": 3}, "depth 3 is not what model.safetensors holds (2)"),
-        ({"mlp_ratio": 2.0}, "mlp_ratio 2.0 is not what model.safetensors holds (4)"),
+        ({"width": 12}, "model.safetensors: does not fit config.json: proj.1.weight is [16, 6] "),
+        ({"d_in": 8}, "mean is [6] instead of [8] (and "),
+        ({"depth": 3}, "blocks.2.norm1.weight is missing (and 11 more)"),
+        ({"depth": 1}, " is unknown (and 11 more)"),
+        ({"mlp_ratio": 2.0}, "blocks.0.mlp.fc1.weight is [64, 16] instead of [32, 16] (and "),
         ({"heads": 5}, "config.json: heads 5 does not divide width 16"),
     ],
 )
-def test_a_config_of_other_weights_names_its_wrong_field(tmp_path, changes, message):
+def test_a_config_of_other_weights_is_refused_with_what_differs(tmp_path, changes, message):
     model = encoder()
     model.save(tmp_path)
     config = {**model.config.model_dump(), **changes}

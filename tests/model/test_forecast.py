@@ -31,18 +31,18 @@ def test_the_numbers_are_their_equations(norm):
     layout = layout_of_segments([lengths])
     features = torch.split(made.encoder.encode(x, lengths), lengths)
     normal = torch.split(made.encoder.normalised(x, layout, layout.segment), lengths)
-    told = made.tell(x, lengths)
+    found = made.forecast(x, lengths)
     with torch.inference_mode():
         h = [made.heads(z, 1).mean(dim=0) for z in features]
-    torch.testing.assert_close(told.forecast, torch.stack(h), atol=1e-5, rtol=0)
-    assert told.surprise[0] == 0
+    torch.testing.assert_close(found.forecast, torch.stack(h), atol=1e-5, rtol=0)
+    assert found.surprise[0] == 0
     spread = made.heads.spread.double()
     inverse = torch.linalg.inv(spread + 0.3 * spread.trace() / 6 * torch.eye(6))
     for s in range(1, len(lengths)):
         error = (normal[s].mean(dim=0) - h[s - 1]).double()
         expected = float(error @ inverse @ error) / 6
-        assert float(told.surprise[s]) == pytest.approx(expected, rel=1e-4)
-    columns = told.columns(lengths)
+        assert float(found.surprise[s]) == pytest.approx(expected, rel=1e-4)
+    columns = found.columns(layout.segment.numpy())
     assert columns.shape == (15, 7)
     assert (columns[5:12] == columns[5]).all()
 
@@ -66,7 +66,7 @@ def test_annotated_segments_one_by_one(lengths, attention, norm):
     x = tokens_of(sum(lengths), 3)
     stream = made.stream()
     parts = [stream.push(part) for part in torch.split(x, lengths)]
-    same(parts, stream.finish(), made.tell(x, lengths))
+    same(parts, stream.finish(), made.forecast(x, lengths))
     if attention == "clip_causal":  # known the moment a segment ends
         assert [len(part.surprise) for part in parts] == [1] * len(lengths)
 
@@ -82,7 +82,7 @@ def test_own_segments_in_pieces_of_any_length(count, draw, kind):
     parts = [stream.push(part) for part in cut(x, draw)]
     segment = torch.from_numpy(made.encoder.segments(x.numpy()))
     lengths = torch.unique_consecutive(segment, return_counts=True)[1].tolist()
-    same(parts, stream.finish(), made.tell(x, lengths))
+    same(parts, stream.finish(), made.forecast(x, lengths))
 
 
 def same(parts, rest, whole):

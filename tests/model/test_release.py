@@ -186,10 +186,10 @@ def test_wrong_tensors_are_named(tmp_path):
         ("d_in", 12, "d_in is 12, its tensors show 16"),
         ("enc_depth", 10**9, "enc_depth is 1000000000, its tensors show 4"),
         ("enc_heads", 3, "enc_heads 3 does not divide d_model 16"),
-        ("enc_heads", "many", "enc_heads: "),
-        ("student_encoder_attention", "sparse", "student_encoder_attention: "),
-        ("rope_mode", "3d", "rope_mode: "),
-        ("heads", 2, "heads: Extra inputs"),
+        ("enc_heads", "many", "enc_heads = 'many': "),
+        ("student_encoder_attention", "sparse", "student_encoder_attention = 'sparse': "),
+        ("rope_mode", "3d", "rope_mode = '3d': "),
+        ("heads", 2, "heads: unknown parameter; did you mean enc_heads?"),
     ],
 )
 def test_an_impossible_architecture_is_one_line(tmp_path, field, value, message):
