@@ -50,7 +50,8 @@ def handler_for(site: Site) -> type[BaseHTTPRequestHandler]:
             elif site.errors:
                 self.send(site.errors.pop(0), b"no", {}, body)
             elif path not in site.files:
-                self.send(404, b"not here", {"X-Error-Code": "EntryNotFound"}, body)
+                what = "RepoNotFound" if path.startswith("/api/") else "EntryNotFound"
+                self.send(404, b"not here", {"X-Error-Code": what}, body)
             else:
                 self.send_file(site.files[path], body)
 

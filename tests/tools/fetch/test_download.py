@@ -18,137 +18,137 @@ from tests.tools.fetch.conftest import Site
 CONTENT = random.Random(0).randbytes(3 * (1 << 20) + 12345)
 SHA = hashlib.sha256(CONTENT).hexdigest()
 ROOT = Path(__file__).parents[3]
+KILLED = """
+import os, signal
+from pathlib import Path
+from pjepa.storage import download
+
+class Deadly(download.Meter):
+    def advance(self, *a, **k):
+        super().advance(*a, **k)
+        if self.done: os.kill(os.getpid(), signal.SIGKILL)
+
+download.Meter = Deadly
+download.downloaded(download.Remote('{url}/w.pt'), Path('{folder}/w.pt'))
+"""
+
+
+@pytest.fixture
+def target(site: Site, tmp_path: Path) -> Path:
+    """Where the file goes that the server has."""
+    site.files["/w.pt"] = CONTENT
+    return tmp_path / "w.pt"
 
 
 def remote(site: Site, **known: object) -> Remote:
-    site.files.setdefault("/w.pt", CONTENT)
     return Remote(f"{site.url}/w.pt", **known)  # type: ignore[arg-type]
 
 
-def files(folder: Path) -> list[str]:
-    """Visible files; the lock is hidden."""
+def visible(folder: Path) -> list[str]:
+    """The lock is hidden."""
     return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def test_whole_file_arrives_and_is_not_fetched_again(site: Site, tmp_path: Path) -> None:
-    target = tmp_path / "deep" / "w.pt"
-    wanted = remote(site, bytes=len(CONTENT), sha256=SHA)
-    assert downloaded(wanted, target).read_bytes() == CONTENT
-    assert files(target.parent) == ["w.pt"]
-    downloaded(wanted, target)
+def test_whole_file_arrives_and_is_not_fetched_again(site: Site, target: Path) -> None:
+    wanted, deep = remote(site, bytes=len(CONTENT), sha256=SHA), target.parent / "deep/w.pt"
+    for _ in range(2):
+        assert downloaded(wanted, deep).read_bytes() == CONTENT
+    assert visible(deep.parent) == ["w.pt"]
     assert len(site.asked) == 1
 
 
-def test_broken_connections_are_continued(site: Site, tmp_path: Path) -> None:
-    site.cuts = [1 << 20, 0, 70_000]
-    target = downloaded(remote(site, sha256=SHA), tmp_path / "w.pt")
-    assert target.read_bytes() == CONTENT
-    starts = [int(r.removeprefix("bytes=").rstrip("-") or 0) for _, _, r in site.asked]
-    assert starts == [0, 1 << 20, 1 << 20, (1 << 20) + 70_000]
-
-
-def test_errors_that_pass_are_tried_again(site: Site, tmp_path: Path) -> None:
-    site.errors = [503, 429, 500]
-    assert downloaded(remote(site), tmp_path / "w.pt").read_bytes() == CONTENT
+@pytest.mark.parametrize(
+    ("trouble", "starts"),
+    [
+        ({"cuts": [1 << 20, 0, 70_000]}, [0, 1 << 20, 1 << 20, (1 << 20) + 70_000]),
+        ({"errors": [503, 429, 500]}, [0, 0, 0, 0]),
+        ({"cuts": [1 << 20], "ranges": False}, [0, 1 << 20]),  # which sends everything again
+    ],
+)
+def test_what_passes_is_tried_again(
+    site: Site, target: Path, trouble: dict[str, object], starts: list[int]
+) -> None:
+    vars(site).update(trouble)
+    assert downloaded(remote(site, sha256=SHA), target).read_bytes() == CONTENT
+    asked = [int(r.removeprefix("bytes=").rstrip("-") or 0) for _, _, r in site.asked]
+    assert asked == starts
 
 
 @pytest.mark.slow
-def test_the_next_run_continues_a_killed_one(site: Site, tmp_path: Path) -> None:
+def test_the_next_run_continues_a_killed_one(site: Site, target: Path) -> None:
     """SIGKILL in the middle of the body: the next process asks for the rest only."""
-    site.files["/w.pt"] = CONTENT
-    partial = tmp_path / "w.pt.partial"
-    code = (
-        "import os, signal; from pathlib import Path\n"
-        "from pjepa.storage import download\n"
-        "class Deadly(download.Meter):\n"
-        "    def advance(self, *a, **k):\n"
-        "        super().advance(*a, **k)\n"
-        "        if self.done: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "download.Meter = Deadly\n"
-        f"download.downloaded(download.Remote('{site.url}/w.pt'), Path('{tmp_path}/w.pt'))\n"
-    )
+    code = KILLED.format(url=site.url, folder=target.parent)
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-    have = partial.stat().st_size
+    have = target.with_name("w.pt.partial").stat().st_size
     assert have == 1 << 20
-    assert not (tmp_path / "w.pt").exists()
-    target = downloaded(remote(site, sha256=SHA), tmp_path / "w.pt")
-    assert target.read_bytes() == CONTENT
+    assert not target.exists()
+    assert downloaded(remote(site, sha256=SHA), target).read_bytes() == CONTENT
     assert site.asked[-1] == ("GET", "/w.pt", f"bytes={have}-")
-    assert files(tmp_path) == ["w.pt"]
+    assert visible(target.parent) == ["w.pt"]
 
 
-def test_a_whole_partial_file_only_needs_its_name(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "w.pt.partial").write_bytes(CONTENT)
-    assert downloaded(remote(site, sha256=SHA), tmp_path / "w.pt").read_bytes() == CONTENT
-    (tmp_path / "v.pt.partial").write_bytes(CONTENT + b"more than there is")
-    assert downloaded(remote(site), tmp_path / "v.pt").read_bytes() == CONTENT
+@pytest.mark.parametrize(("more", "known"), [(b"", {"sha256": SHA}), (b"too much", {})])
+def test_a_partial_file_of_the_whole_size_or_more(
+    site: Site, target: Path, more: bytes, known: dict[str, str]
+) -> None:
+    target.with_name("w.pt.partial").write_bytes(CONTENT + more)
+    assert downloaded(remote(site, **known), target).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_two_versions_are_never_joined(site: Site, tmp_path: Path, ranges: bool) -> None:
-    site.files["/w.pt"], site.ranges, site.cuts = bytes(len(CONTENT)), ranges, [1 << 20]
-    first = Remote(f"{site.url}/w.pt")
-    with pytest.raises(InputError, match="404"):  # the file vanishes after the first megabyte
-        vanish_after_first(site, first, tmp_path / "w.pt")
-    assert (tmp_path / "w.pt.partial").stat().st_size == 1 << 20
-    site.files["/w.pt"] = CONTENT
-    assert downloaded(first, tmp_path / "w.pt").read_bytes() == CONTENT
-
-
-def vanish_after_first(site: Site, wanted: Remote, target: Path) -> None:
+def test_two_versions_are_never_joined(site: Site, target: Path, ranges: bool) -> None:
     class Once(dict[str, bytes]):
         def __contains__(self, key: object) -> bool:
             return not any(path == key for _, path, _ in site.asked[:-1])
 
-    site.files = Once(site.files)
-    try:
-        downloaded(wanted, target)
-    finally:
-        site.files = {}
+    site.files = Once({"/w.pt": bytes(len(CONTENT))})
+    site.ranges, site.cuts = ranges, [1 << 20]
+    with pytest.raises(InputError, match="404"):  # the file vanishes after the first megabyte
+        downloaded(remote(site), target)
+    assert target.with_name("w.pt.partial").stat().st_size == 1 << 20
+    site.files = {"/w.pt": CONTENT}
+    assert downloaded(remote(site), target).read_bytes() == CONTENT
 
 
-def test_without_ranges_it_starts_anew(site: Site, tmp_path: Path) -> None:
-    site.ranges, site.cuts = False, [1 << 20]
-    assert downloaded(remote(site, sha256=SHA), tmp_path / "w.pt").read_bytes() == CONTENT
-
-
-def test_wrong_bytes_are_put_aside(site: Site, tmp_path: Path) -> None:
+def test_wrong_bytes_are_put_aside(site: Site, target: Path) -> None:
     site.files["/w.pt"] = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
     with pytest.raises(InputError, match=rf"rejected: sha256 \w+, put aside, .* sha256 {SHA}"):
-        downloaded(remote(site, bytes=len(CONTENT), sha256=SHA), tmp_path / "w.pt")
-    assert not (tmp_path / "w.pt").exists()
-    assert not (tmp_path / "w.pt.partial").exists()
+        downloaded(remote(site, bytes=len(CONTENT), sha256=SHA), target)
+    assert not {"w.pt", "w.pt.partial"} & set(visible(target.parent))
     site.files["/w.pt"] = CONTENT
-    downloaded(remote(site, sha256=SHA), tmp_path / "w.pt")
+    downloaded(remote(site, sha256=SHA), target)
 
 
-def test_another_size_is_refused_before_the_first_byte(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=rf"offers {len(CONTENT)} bytes, expected 7; the release"):
-        downloaded(remote(site, bytes=7), tmp_path / "w.pt")
-    assert not (tmp_path / "w.pt.partial").exists()
-
-
-def test_missing_file_and_dead_server_are_named(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"gone\.pt: the server says 404"):
-        downloaded(Remote(f"{site.url}/gone.pt"), tmp_path / "w.pt")
-    assert len(site.asked) == 1
-    with pytest.raises(InputError, match=r"no connection \(.*refused"):
-        downloaded(Remote("http://127.0.0.1:9/w.pt"), tmp_path / "w.pt")
-    site.errors = [503] * 9
-    with pytest.raises(InputError, match=r"no connection \(503"):
-        downloaded(remote(site), tmp_path / "w.pt")
-
-
-def test_full_disk_and_second_process_are_named(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "known", "errors", "message"),
+    [
+        ("w.pt", {"bytes": 7}, [], rf"offers {len(CONTENT)} bytes, expected 7; the release"),
+        ("gone.pt", {}, [], r"gone\.pt: the server says 404"),
+        ("w.pt", {}, [503] * 9, r"no connection \(503"),
+    ],
+)
+def test_what_does_not_pass_is_named(
+    site: Site, target: Path, name: str, known: dict[str, int], errors: list[int], message: str
 ) -> None:
-    usage = type(shutil.disk_usage(tmp_path))(10, 9, 1)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(InputError, match="GB are free; make room, or set PJEPA_CACHE"):
-        downloaded(remote(site), tmp_path / "w.pt")
+    site.errors = errors
+    with pytest.raises(InputError, match=message):
+        downloaded(Remote(f"{site.url}/{name}", **known), target)
+    assert len(site.asked) == (5 if errors else 1)
+    assert visible(target.parent) == []
+
+
+def test_dead_server_full_disk_and_second_process_are_named(
+    site: Site, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match=r"no connection \(.*refused"):
+        downloaded(Remote("http://127.0.0.1:9/w.pt"), target)
     with (
-        FileLock(tmp_path / ".w.pt.lock"),
+        FileLock(target.with_name(".w.pt.lock")),
         pytest.raises(InputError, match="another process is fetching it"),
     ):
-        downloaded(remote(site), tmp_path / "w.pt")
+        downloaded(remote(site), target)
+    usage = type(shutil.disk_usage(target.parent))(10, 9, 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(InputError, match="GB are free; make room, or set PJEPA_CACHE"):
+        downloaded(remote(site), target)

@@ -18,8 +18,10 @@ from pjepa.ui.console import InputError
 from tests.tools.fetch.conftest import Site
 
 BASE, ENCODER = "vjepa2_1_vit_base_384", "assembly101_tsm_clip"
+FILE = str(VARIANTS[BASE].file)
 CONTENT = random.Random(1).randbytes(50_000)
 SHA = hashlib.sha256(CONTENT).hexdigest()
+OURS = {"bytes": len(CONTENT), "sha256": SHA}
 
 
 def run(*arguments: str) -> Result:
@@ -43,26 +45,35 @@ def hub(site: Site, places: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 @pytest.fixture
 def base(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
     """The catalogue's first item, served by the local server with other bytes."""
-    item = replace(CATALOGUE[BASE], url=f"{site.url}/w.pt", bytes=len(CONTENT), sha256=SHA)
+    item = replace(CATALOGUE[BASE], url=f"{site.url}/w.pt", **OURS)
     monkeypatch.setitem(CATALOGUE, BASE, item)
     return site
 
 
+def listed(site: Site, api: str, files: dict[str, dict[str, object]]) -> None:
+    """Let the hub's interface name these files, by what it knows of them."""
+    siblings = [{"rfilename": name, **about} for name, about in files.items()]
+    info = json.dumps({"sha": "a" * 40, "id": api, "siblings": siblings}).encode()
+    tree = [{"type": "file", "path": name, "size": len(CONTENT), "oid": "b" * 40} for name in files]
+    for place in ("", "/revision/main"):
+        site.json[f"/api/{api}{place}"] = info
+    for place in ("main", "a" * 40):
+        site.json[f"/api/{api}/tree/{place}"] = json.dumps(tree).encode()
+
+
 def test_backbone_is_fetched_into_the_cache_and_found_there(base: Site, places: Path) -> None:
     base.files["/w.pt"] = CONTENT
-    found = run(BASE)
-    target = places / "cache" / "checkpoints" / str(VARIANTS[BASE].file)
-    assert found.exit_code == 0, found.output
-    assert found.stdout == f"{BASE}: {target}\n"
+    target = places / "cache" / "checkpoints" / FILE
+    done = run(BASE)
+    assert (done.exit_code, done.stdout) == (0, f"{BASE}: {target}\n"), done.output
     assert target.read_bytes() == CONTENT
     assert local_files(CATALOGUE[BASE]) == [target]
-    again = run(BASE)
-    assert "already here" in again.stderr
+    assert "already here" in run(BASE).stderr
     assert len(base.asked) == 1
 
 
 def test_file_put_there_by_hand_is_checked(base: Site, places: Path) -> None:
-    target = places / "data" / "checkpoints" / str(VARIANTS[BASE].file)
+    target = places / "data" / "checkpoints" / FILE
     target.parent.mkdir(parents=True)
     target.write_bytes(CONTENT)
     assert obtained(BASE) == [target]
@@ -73,44 +84,40 @@ def test_file_put_there_by_hand_is_checked(base: Site, places: Path) -> None:
     assert not base.asked
 
 
-def test_offline_says_which_file_to_put_where(base: Site, places: Path) -> None:
-    item = replace(CATALOGUE[BASE], url="http://127.0.0.1:9/w.pt")
-    CATALOGUE[BASE] = item
-    found = run(BASE, "egoexo4d", "nothing_such")
-    assert found.exit_code == 1
-    place = places / "cache" / "checkpoints" / str(VARIANTS[BASE].file)
-    first, second, third = [line for line in found.stderr.splitlines() if "error" in line]
-    assert f"download http://127.0.0.1:9/w.pt and put it at {place}" in first
-    assert "sign the licence form" in second
-    assert "'nothing_such': nothing of that name" in third
-
-
-def test_released_encoder_comes_from_the_hub(
-    hub: Site, places: Path, monkeypatch: pytest.MonkeyPatch
+def test_offline_says_which_file_to_put_where(
+    base: Site, places: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.files[f"/FelTris/pjepa/resolve/main/{ENCODER}.pt"] = CONTENT
+    gone = replace(CATALOGUE[BASE], url="http://127.0.0.1:9/w.pt")
+    monkeypatch.setitem(CATALOGUE, BASE, gone)
+    done = run(BASE, "egoexo4d", "nothing_such")
+    assert done.exit_code == 1
+    target = places / "cache" / "checkpoints" / FILE
+    errors = [line for line in done.stderr.splitlines() if "error" in line]
+    for error, text in zip(
+        errors,
+        (
+            f"download http://127.0.0.1:9/w.pt and put it at {target}",
+            "sign the licence form",
+            "'nothing_such': nothing of that name",
+        ),
+        strict=True,
+    ):
+        assert text in error
+
+
+@pytest.mark.parametrize("where", [f"{ENCODER}.pt", f"weights/{ENCODER}.pt"])
+def test_released_encoder_comes_from_the_hub(
+    hub: Site, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """A release is known by the names of its files, not by where the hub keeps them."""
+    listed(hub, "models/FelTris/pjepa", {where: {}})
+    hub.files[f"/FelTris/pjepa/resolve/main/{where}"] = CONTENT
     with pytest.raises(InputError, match=r"50000 bytes, the released file has 583007046 bytes"):
         obtained(ENCODER)
-    item = replace(CATALOGUE[ENCODER], bytes=len(CONTENT), sha256=SHA)
-    monkeypatch.setitem(CATALOGUE, ENCODER, item)
+    monkeypatch.setitem(CATALOGUE, ENCODER, replace(CATALOGUE[ENCODER], **OURS))
     (path,) = obtained(ENCODER)
     assert path.read_bytes() == CONTENT
     assert release_file(ENCODER) == path  # the same copy
-
-
-def test_an_encoder_in_a_folder_of_the_hub_is_found(
-    hub: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A release is known by the names of its files, not by where the hub keeps them."""
-    where = f"weights/{ENCODER}.pt"
-    info = {"sha": "a" * 40, "id": "FelTris/pjepa", "siblings": [{"rfilename": where}]}
-    tree = [{"type": "file", "path": where, "size": len(CONTENT), "oid": "b" * 40}]
-    hub.json["/api/models/FelTris/pjepa"] = json.dumps(info).encode()
-    hub.json["/api/models/FelTris/pjepa/tree/main"] = json.dumps(tree).encode()
-    hub.files[f"/FelTris/pjepa/resolve/main/{where}"] = CONTENT
-    item = replace(CATALOGUE[ENCODER], bytes=len(CONTENT), sha256=SHA)
-    monkeypatch.setitem(CATALOGUE, ENCODER, item)
-    assert obtained(ENCODER)[0].read_bytes() == CONTENT
 
 
 def test_timm_weights_go_where_timm_looks(hub: Site) -> None:
@@ -120,23 +127,18 @@ def test_timm_weights_go_where_timm_looks(hub: Site) -> None:
         obtained("timm:resnet999")
 
 
-def test_archive_goes_below_the_data_root(hub: Site, places: Path) -> None:
-    names = CATALOGUE["cholec80_plstitch"].files
+@pytest.mark.parametrize("kind", ["datasets", "models"])
+def test_archive_goes_below_the_data_root(hub: Site, places: Path, kind: str) -> None:
+    (name,) = CATALOGUE["cholec80_plstitch"].files
     lfs = {"size": len(CONTENT), "sha256": SHA, "pointerSize": 130}
-    siblings = [{"rfilename": n, "size": len(CONTENT), "lfs": lfs} for n in names]
-    info = {"sha": "a" * 40, "id": FEATURES, "siblings": siblings}
-    tree = [{"type": "file", "path": n, "size": len(CONTENT), "oid": "b" * 40} for n in names]
-    hub.json[f"/api/datasets/{FEATURES}"] = json.dumps(info).encode()
-    hub.json[f"/api/datasets/{FEATURES}/revision/main"] = json.dumps(info).encode()
-    hub.json[f"/api/datasets/{FEATURES}/tree/{'a' * 40}"] = json.dumps(tree).encode()
-    for name in names:
-        hub.files[f"/datasets/{FEATURES}/resolve/{'a' * 40}/{name}"] = CONTENT
-    found = obtained("cholec80_plstitch")
-    assert found == [places / "data" / "pjepa_features" / name for name in names]
-    assert found[0].read_bytes() == CONTENT
-    assert local_files(CATALOGUE["cholec80_plstitch"]) == found
-    lfs["sha256"] = "0" * 64
-    hub.json[f"/api/datasets/{FEATURES}"] = json.dumps(info).encode()
+    listed(hub, f"{kind}/{FEATURES}", {name: {"size": len(CONTENT), "lfs": lfs}, "other.pt": {}})
+    at = f"/datasets/{FEATURES}" if kind == "datasets" else f"/{FEATURES}"
+    hub.files[f"{at}/resolve/{'a' * 40}/{name}"] = CONTENT
+    (path,) = obtained("cholec80_plstitch")
+    assert path == places / "data" / "pjepa_features" / name
+    assert path.read_bytes() == CONTENT
+    assert local_files(CATALOGUE["cholec80_plstitch"]) == [path]
+    listed(hub, f"{kind}/{FEATURES}", {name: {"lfs": {**lfs, "sha256": "0" * 64}}})
     with pytest.raises(InputError, match=f"sha256 {SHA}, the released file has sha256 0000"):
         obtained("cholec80_plstitch")
 
@@ -147,11 +149,13 @@ def test_archive_needs_a_data_root(places: Path, monkeypatch: pytest.MonkeyPatch
         obtained("lemon_plstitch")
 
 
-def test_hub_that_does_not_answer_is_named(hub: Site) -> None:
-    with pytest.raises(InputError, match=r"the hub did not answer .*resolve/main/assembly101"):
-        obtained(ENCODER)
-    with pytest.raises(InputError, match=r"the hub did not answer .*pjepa_features"):
-        obtained("assembly101_tsm")
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [(ENCODER, "resolve/main/assembly101"), ("assembly101_tsm", "pjepa_features")],
+)
+def test_hub_that_does_not_answer_is_named(hub: Site, name: str, place: str) -> None:
+    with pytest.raises(InputError, match=rf"the hub did not answer .*{place}"):
+        obtained(name)
 
 
 def test_catalogue_names_every_release_once() -> None:
@@ -162,6 +166,4 @@ def test_catalogue_names_every_release_once() -> None:
     for name, item in CATALOGUE.items():
         assert item.files or item.by_hand, name
         assert item.sha256 is None or len(item.sha256) == 64
-    listed = run("--list")
-    assert listed.exit_code == 0
-    assert all(name in listed.stdout for name in CATALOGUE)
+    assert all(name in run("--list").stdout for name in CATALOGUE)
