@@ -72,8 +72,8 @@ def class_names(classes: Classes, unlabelled: Unlabelled, spaces: bool) -> list[
     for ident, name in enumerate(written):
         if not name or name in written[:ident]:
             raise InputError(
-                f"class {ident} {names[ident]!r} cannot be told from another once written as "
-                f"{name!r}; rename it in the data"
+                f"class {ident} {names[ident]!r} has the same name as another class once written "
+                f"as {name!r}; rename it in the data"
             )
     return written
 

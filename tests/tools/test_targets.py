@@ -21,8 +21,8 @@ from pjepa.tools import paths
 from pjepa.tools.cli import app
 from pjepa.tools.cli.targets import OWN, check_target
 from pjepa.ui.console import InputError
-from tests.tools import test_export
 from tests.video.films import write_film
+from tests.worlds.represented import write_represented
 
 READ = {
     "extract inputs", "extract --model", "extract --training", "plan inputs", "plan --model",
@@ -78,7 +78,7 @@ def test_every_path_is_known() -> None:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small project, and files of a person among it."""
-    test_export.project(tmp_path)
+    write_represented(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PJEPA_DATA_ROOT", str(tmp_path))
     write_film(Path("v.mp4"), 0, 20)
