@@ -7,13 +7,10 @@ a step: two steps of one primitive are drawn by the same code from the same kind
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image, ImageDraw
-
-from pjepa.takes.demo.world import PRIMITIVES
 
 UNIT = 128  # all places below are on a 128 x 128 bench, scaled to the video's size
 MARGIN = 8  # bench beyond the frame, for camera shake
@@ -220,17 +217,8 @@ def _gauge(brush: Brush, look: SceneLook, t: float) -> None:
     brush.bar(at, (at[0] + 7 * np.cos(angle), at[1] - 7 * np.sin(angle)), 1.5, (200, 30, 30))
 
 
-_DRAW: dict[str, Callable[[Brush, SceneLook, float], None]] = {
-    "idle": _idle,
-    "bin": _bin,
-    "slot": _slot,
-    "knob": _knob,
-    "driver": _driver,
-    "bottle": _bottle,
-    "button": _button,
-    "cloth": _cloth,
-    "gauge": _gauge,
-}
+# In the order of PRIMITIVES.
+_DRAW = (_idle, _bin, _slot, _knob, _driver, _bottle, _button, _cloth, _gauge)
 
 
 class Camera:
@@ -250,7 +238,7 @@ class Camera:
         """Return one RGB frame uint8 [size, size, 3]; `t` seconds into the take."""
         canvas = self.bench.copy()
         brush = Brush(canvas, self.size / UNIT)
-        _DRAW[PRIMITIVES[primitive]](brush, self.look, self.look.pace * t + self.look.phase)
+        _DRAW[primitive](brush, self.look, self.look.pace * t + self.look.phase)
         crawl = (18 * t + 40 * self.look.phase) % 400 - 20  # something passes by now and then
         brush.disc((crawl, 6 + 3 * np.sin(t)), 4, self.look.crawler)
         self.shake = 0.9 * self.shake + self.rng.normal(0.0, 0.35, 2)

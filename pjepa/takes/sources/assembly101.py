@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from pjepa.core.tables import Classes, FeatureInfo, VideoRow
@@ -38,43 +37,41 @@ def opened_frames(
     if own.input == "video":
         return _video_frames(own, base, sequences, config)
     for folder in ("db_TSM_features/", ""):
-        store = inside(base, f"{folder}{own.view}")
-        if (store / "data.mdb").is_file():
-            return partial(_lmdb_row, own, below(own.path, f"{folder}{own.view}"), store)
+        if inside(base, f"{folder}{own.view}/data.mdb").is_file():
+            return _lmdb_frames(own, base, f"{folder}{own.view}")
     if (base / "TSM_features").is_dir():
-        return partial(_numpy_row, own, base)
+        return _numpy_frames(own, base)
     raise InputError(
         f"{base}: no features of view {own.view!r}: expected db_TSM_features/{own.view}/data.mdb, "
         f"{own.view}/data.mdb or TSM_features/; set data.assembly101.view"
     )
 
 
-def _lmdb_row(
-    own: Assembly101Config,
-    name: str,
-    store: Path,
-    take_id: str,
-    sequence: str,
-    first: int,
-    end: int | None,
-) -> RowAndEnd:
+def _lmdb_frames(own: Assembly101Config, base: Path, name: str) -> FrameSource:
     """TSM rows of one view in an LMDB environment."""
-    key = f"{sequence}/{own.view}/{own.view}"
-    last = last_frame(store, key, end or BEYOND)
-    first, stop = max(1, first), 0 if last is None else last + 1
-    return _feature_row(take_id, locator("lmdb", name, f"{key}:{first}:{stop}"), first, stop)
+
+    def row(take_id: str, sequence: str, first: int, end: int | None) -> RowAndEnd:
+        key = f"{sequence}/{own.view}/{own.view}"
+        last = last_frame(base / name, key, end or BEYOND)
+        first, stop = max(1, first), 0 if last is None else last + 1
+        where = locator("lmdb", below(own.path, name), f"{key}:{first}:{stop}")
+        return _feature_row(take_id, where, first, stop)
+
+    return row
 
 
-def _numpy_row(
-    own: Assembly101Config, base: Path, take_id: str, sequence: str, first: int, end: int | None
-) -> RowAndEnd:
+def _numpy_frames(own: Assembly101Config, base: Path) -> FrameSource:
     """TSM rows of one view, an array per recording."""
-    name = f"TSM_features/{sequence}/{own.view}/features.npy"
-    file = inside(base, name)
-    columns = numpy_array(file).shape[1] if file.is_file() else 0
-    stop = min(columns, end or columns)
-    where = locator("npy-dt", below(own.path, name), f"{first}:{stop}")
-    return _feature_row(take_id, where, first, stop)
+
+    def row(take_id: str, sequence: str, first: int, end: int | None) -> RowAndEnd:
+        name = f"TSM_features/{sequence}/{own.view}/features.npy"
+        file = inside(base, name)
+        columns = numpy_array(file).shape[1] if file.is_file() else 0
+        stop = min(columns, end or columns)
+        where = locator("npy-dt", below(own.path, name), f"{first}:{stop}")
+        return _feature_row(take_id, where, first, stop)
+
+    return row
 
 
 def _feature_row(take_id: str, where: str, first: int, stop: int) -> RowAndEnd:
