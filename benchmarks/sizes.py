@@ -32,7 +32,7 @@ from pjepa.model.objective import Jepa
 from pjepa.model.predictor import Predictor
 from pjepa.patches.cost import PEAK_TFLOPS
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TrainingTake, pack, whole
+from pjepa.pretrain.data import TrainingTake, pack, view
 from pjepa.pretrain.feed import FileTokens
 from pjepa.pretrain.setup import encoder_config
 from pjepa.tools.presets import preset_values
@@ -109,7 +109,7 @@ def kept_bytes(config: PjepaConfig, d_in: int, tokens: int) -> int:
     features = np.zeros((tokens, d_in), np.float16)
     take = TrainingTake(0, "take", features, np.arange(tokens) // SEGMENT)
     tokens_here = FileTokens([take], torch.device("cpu"))
-    batch, model = pack([whole(take)], 0, config, tokens_here), model_of(config, d_in)
+    batch, model = pack([view(take, 0, config)], 0, config, tokens_here), model_of(config, d_in)
     found: dict[int, tuple[int, Tensor]] = {}
 
     def keep(x: Tensor) -> Tensor:

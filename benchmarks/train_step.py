@@ -31,7 +31,7 @@ from examples.pjepa_plain import PlainJepa
 from pjepa.model.attention import Layout, attention_plan
 from pjepa.model.objective import Batch, Jepa
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TrainingTake, pack, whole
+from pjepa.pretrain.data import TrainingTake, pack, view
 from pjepa.pretrain.feed import FileTokens
 from pjepa.pretrain.loop import Progress, Trainer, pretrain
 from pjepa.pretrain.setup import measure, new_model, optimizer_for
@@ -88,7 +88,7 @@ def packed(takes: list[TrainingTake], config: PjepaConfig) -> Batch:
     import torch
 
     tokens = FileTokens(takes, torch.device("cpu"))
-    return pack([whole(take) for take in takes], 0, config, tokens)
+    return pack([view(take, 0, config) for take in takes], 0, config, tokens)
 
 
 def case(kind: str) -> Work:

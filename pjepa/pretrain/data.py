@@ -101,7 +101,7 @@ class Piece:
     take: TrainingTake
     start: int
     stop: int
-    offset: int = 0  # r(i) of the first token, also when the segment's beginning is cut off
+    offset: int = 0  # r(i) of the first token: more where the segment's beginning is cut off
     shift: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -119,7 +119,10 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class TakeView:
-    """What an epoch shows of a take: pieces of its segments, or what stands in for them."""
+    """What an epoch shows of a take: pieces of its segments, or what stands in for them.
+
+    In what is shown, c(i) counts from 0 (as in the release); r(i) is the place in the segment.
+    """
 
     take: TrainingTake
     pieces: Sequence[Piece]
@@ -127,26 +130,11 @@ class TakeView:
     def __len__(self) -> int:
         return sum(map(len, self.pieces))
 
-    @property
-    def segment(self) -> np.ndarray:
-        """Return c(i) [T], counted from 0 in what is shown (as in the release)."""
-        return np.repeat(np.arange(len(self.pieces)), [len(piece) for piece in self.pieces])
-
-    @property
-    def offset(self) -> np.ndarray:
-        """Return r(i) [T], the place in the segment."""
-        return np.concatenate([piece.offset + np.arange(len(piece)) for piece in self.pieces])
-
 
 def segments_of(take: TrainingTake) -> list[Piece]:
     """Return the segments of a take, whole."""
     starts, lengths = runs(take.segment)
     return [Piece(take, a, a + n) for a, n in zip(starts.tolist(), lengths.tolist(), strict=True)]
-
-
-def whole(take: TrainingTake) -> TakeView:
-    """Return the view of all of a take."""
-    return TakeView(take, segments_of(take))
 
 
 def view(
@@ -219,25 +207,22 @@ Tokens = Callable[[Sequence[Piece]], Tensor]  # features [N, d_in] float32 of pi
 
 def pack(views: Sequence[TakeView], epoch: int, config: PjepaConfig, tokens: Tokens) -> Batch:
     """Return views laid end to end with newly drawn targets; no views: an empty batch."""
-    keys = [[config.seed, MASK, epoch, v.take.number] for v in views]
-    drawn = [
-        random_targets(len(v), config.mask_ratio, np.random.default_rng(key))
-        for v, key in zip(views, keys, strict=True)
-    ]
-    lengths = tuple(len(v) for v in views)
-    coordinates = (
-        [v.segment for v in views],
-        [v.offset for v in views],
-        [np.arange(length) for length in lengths],
-    )
-    layout = Layout(lengths, *(_joined(parts, np.int64) for parts in coordinates))
-    mask = mask_of(_joined(drawn, np.bool_), lengths)
+    lengths = tuple(len(each) for each in views)
+    pieces = [piece for each in views for piece in each.pieces]
+    segment = [np.full(len(p), number) for v in views for number, p in enumerate(v.pieces)]
+    offset = [piece.offset + np.arange(len(piece)) for piece in pieces]
+    index = [np.arange(length) for length in lengths]
+    layout = Layout(lengths, _joined(segment), _joined(offset), _joined(index))
+    targets = []
+    for each in views:
+        rng = np.random.default_rng([config.seed, MASK, epoch, each.take.number])
+        targets.append(random_targets(len(each), config.mask_ratio, rng))
+    mask = mask_of(_joined(targets, np.bool_), lengths)
     pairs = pairs_of(config.neighbours, mask.context, layout) if config.neighbours else None
-    pieces = [piece for v in views for piece in v.pieces]
     return Batch(shifted(tokens(pieces), pieces), layout, mask, pairs)
 
 
-def _joined(parts: Sequence[np.ndarray], dtype: type[np.generic]) -> Tensor:
+def _joined(parts: Sequence[np.ndarray], dtype: type[np.generic] = np.int64) -> Tensor:
     return torch.from_numpy(np.concatenate([np.zeros(0, dtype), *parts], dtype=dtype))
 
 

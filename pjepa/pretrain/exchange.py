@@ -36,19 +36,18 @@ class Exchange:
         self.share, self.seed = config.exchange, config.seed
         self.segments = {take.number: segments_of(take) for take in takes}
         self.pieces = [piece for pieces in self.segments.values() for piece in pieces]
-        ends = np.cumsum([len(pieces) for pieces in self.segments.values()])
-        self.first = dict(zip(self.segments, [0, *ends.tolist()], strict=False))
         self.centre: dict[int, np.ndarray] | None = None  # mean token [D] of takes, if removed
         if config.centres_takes():
             self.centre = {t.number: t.features.mean(axis=0, dtype=np.float64) for t in takes}
-        self.nearest = self._nearest(takes, std.cpu().numpy(), config.device)
+        nearest = self._nearest(takes, std.cpu().numpy(), config.device)
+        ends = np.cumsum([len(pieces) for pieces in self.segments.values()])
+        self.nearest = dict(zip(self.segments, np.split(nearest, ends[:-1]), strict=True))
 
     def pieces_of(self, take: TrainingTake, epoch: int) -> list[Piece]:
         """Return what an epoch shows in place of a take, a piece for every segment."""
-        own, first = self.segments[take.number], self.first[take.number]
+        own, nearest = self.segments[take.number], self.nearest[take.number]  # [segments, k]
         rng = np.random.default_rng([self.seed, EXCHANGE, epoch, take.number])
         chances, choices = rng.random((2, len(own)))
-        nearest = self.nearest[first : first + len(own)]  # [segments, k]
         count = nearest.shape[1]  # 0: there is no other take
         return [
             self._lent(near[int(choice * count)], take) if count and chance < self.share else piece

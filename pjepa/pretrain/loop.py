@@ -189,10 +189,8 @@ class Trainer:
         kind = torch.device(config.device).type
         with torch.autocast(kind, torch.bfloat16, enabled=config.precision == "bf16"):
             terms = self.forward(batch.to(config.device), counts, self.teacher_thread)
-        loss = terms.eq2
-        neighbour = torch.zeros_like(loss) if terms.neighbour is None else terms.neighbour
-        if terms.neighbour is not None:
-            loss = loss + config.neighbour_weight * terms.neighbour
+        neighbour = torch.zeros_like(terms.eq2) if terms.neighbour is None else terms.neighbour
+        loss = terms.eq2 + config.neighbour_weight * neighbour
         (loss * team.size()).backward()  # a team averages gradients; the terms sum them
         losses = torch.stack([terms.eq2.detach().double(), neighbour.detach().double()])
         return losses, terms.targets.detach()

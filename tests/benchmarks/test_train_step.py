@@ -5,7 +5,7 @@ import torch
 from benchmarks.train_step import synthetic_take
 from examples.pjepa_plain import PlainJepa
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import pack, whole
+from pjepa.pretrain.data import pack, view
 from pjepa.pretrain.feed import FileTokens
 from pjepa.pretrain.setup import measure, new_model
 
@@ -15,7 +15,7 @@ def test_the_straightforward_version_is_the_same_model():
     takes = [synthetic_take(n, tokens, 24) for n, tokens in enumerate((50, 90, 150))]
     model = new_model(config, takes, measure(takes))
     tokens = FileTokens(takes, torch.device("cpu"))
-    batch = pack([whole(take) for take in takes], 0, config, tokens)
+    batch = pack([view(take, 0, config) for take in takes], 0, config, tokens)
     plain = PlainJepa(model)
     ours, theirs = model.loss(batch), plain.loss(batch)
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from pjepa.pretrain.config import PjepaConfig
-from pjepa.pretrain.data import TrainingTake, pack, whole
+from pjepa.pretrain.data import TrainingTake, pack, view
 from pjepa.pretrain.feed import FileTokens
 
 
@@ -41,4 +41,4 @@ def tokens_of(takes):
 
 def packed(takes, config):
     """Whole takes as one batch."""
-    return pack([whole(take) for take in takes], 0, config, tokens_of(takes))
+    return pack([view(take, 0, config) for take in takes], 0, config, tokens_of(takes))

@@ -85,10 +85,13 @@ def test_an_epoch_shows_windows_of_a_take(takes, config, changes):
             np.concatenate([np.arange(p.start, p.stop) for p in v.pieces]) for v in (shown, again)
         )
         np.testing.assert_array_equal(tokens, same)
-        np.testing.assert_array_equal(shown.segment, take.segment[tokens] - take.segment[tokens[0]])
-        np.testing.assert_array_equal(shown.offset, offset[tokens])
+        layout = pack([shown], epoch, config, tokens_of(takes)).layout
+        np.testing.assert_array_equal(
+            layout.segment, take.segment[tokens] - take.segment[tokens[0]]
+        )
+        np.testing.assert_array_equal(layout.offset, offset[tokens])
         starts.add(tokens[0])
-        lengths = runs(shown.segment)[1]
+        lengths = runs(layout.segment.numpy())[1]
         assert len(lengths) == changes.get("max_segments", len(lengths))
         assert len(shown) == changes.get("crop_tokens", len(shown))
         assert max(lengths) <= changes.get("max_run", len(take.segment))

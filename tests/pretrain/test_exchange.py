@@ -57,7 +57,7 @@ def test_the_nearest_are_those_of_a_plain_search(worlds):
     exchange, _ = exchange_of(takes, 1.0)
     units = np.concatenate([take.features.astype(np.float64) for take in takes]).std(axis=0)
     means = [piece.features().astype(np.float64).mean(axis=0) / units for piece in exchange.pieces]
-    for number, nearest in enumerate(exchange.nearest):
+    for number, nearest in enumerate(np.concatenate(list(exchange.nearest.values()))):
         own = exchange.pieces[number].take
         others = [n for n, piece in enumerate(exchange.pieces) if piece.take is not own]
         others.sort(key=lambda n: np.linalg.norm(means[n] - means[number]))
@@ -93,16 +93,17 @@ def test_lent_tokens_get_the_mean_of_their_new_take_where_takes_are_centred(worl
         shown = view(take, 0, config, exchange)
         assert [kind_of(piece, kinds) for piece in shown.pieces] == kinds[take.number].tolist()
         lengths = [len(piece) for piece in shown.pieces]
-        assert np.array_equal(shown.segment, np.repeat(np.arange(12), lengths))
+        batch = pack([shown], 0, config, tokens_of(styled))
+        assert np.array_equal(batch.layout.segment, np.repeat(np.arange(12), lengths))
         expected = np.concatenate([
             piece.features() - piece.take.features.mean(axis=0) + take.features.mean(axis=0)
             for piece in shown.pieces
         ])  # fmt: skip
-        tokens = pack([shown], 0, config, tokens_of(styled)).features
-        np.testing.assert_allclose(tokens, expected, atol=1e-3)
+        np.testing.assert_allclose(batch.features, expected, atol=1e-3)
         window = TakeView(take, [piece.cut(1, 3) for piece in shown.pieces])
-        rows = np.flatnonzero((shown.offset >= 1) & (shown.offset < 3))
-        assert torch.equal(pack([window], 0, config, tokens_of(styled)).features, tokens[rows])
+        rows = torch.isin(batch.layout.offset, torch.tensor([1, 2]))
+        cut = pack([window], 0, config, tokens_of(styled)).features
+        assert torch.equal(cut, batch.features[rows])
 
 
 def test_few_segments_of_other_takes_are_enough_and_none_changes_nothing(worlds):
