@@ -33,28 +33,8 @@ def on_host(x: Tensor) -> np.ndarray:
     return x.float().cpu().numpy()
 
 
-class NoMemory:
-    """A probe whose prediction of a token depends on that token alone."""
-
-    cache_bytes = 0
-
-    def __init__(self, probe: LinearProbe | TrainedProbe) -> None:
-        self.probe = probe
-
-    def probabilities(self, x: Tensor, segment: Tensor, commit: bool) -> Tensor:
-        """Return probabilities [n, C] of tokens [n, D]."""
-        if isinstance(self.probe, LinearProbe):
-            return torch.from_numpy(self.probe.predict(x.cpu().numpy()))
-        return self.probe.module.predict(x, segment)
-
-    def state(self) -> State:
-        return {}
-
-    def restore(self, state: State) -> None:
-        return None
-
-
-Memory = NoMemory | AttentiveMemory | LTCausalMemory  # what a probe keeps of earlier tokens
+# What a probe keeps of earlier tokens; None: it predicts every token alone.
+Memory = AttentiveMemory | LTCausalMemory | None
 
 
 class ProbeStream:
@@ -78,7 +58,8 @@ class ProbeStream:
     @property
     def cache_bytes(self) -> int:
         """Return the bytes of caches and waiting tokens."""
-        return self.memory.cache_bytes + self.open.nbytes
+        kept = 0 if self.memory is None else self.memory.cache_bytes
+        return kept + self.open.nbytes
 
     @torch.inference_mode()
     def push(self, features: Features, segments: SegmentIds, ended: bool = False) -> Features:
@@ -94,9 +75,9 @@ class ProbeStream:
         """Return probabilities of the waiting tokens and `features`, as if the take ended there."""
         kept = self.open, self.segment
         self._add(features, segments)
-        found = self.memory.probabilities(*self._inputs(self.waiting), commit=False)
+        found = self._probabilities(self.waiting, commit=False)
         self.open, self.segment = kept
-        return on_host(found)
+        return found
 
     @torch.inference_mode()
     def finish(self) -> Features:
@@ -123,28 +104,30 @@ class ProbeStream:
         return count
 
     def _commit(self, final: int) -> Features:
-        found = self.memory.probabilities(*self._inputs(final), commit=True)
+        found = self._probabilities(final, commit=True)
         self.open, self.segment = self.open[final:], self.segment[final:]
         self.count += final
-        return on_host(found)
+        return found
 
-    def _inputs(self, count: int) -> tuple[Tensor, Tensor]:
-        """Return the first waiting tokens, scaled unless the probe scales them itself."""
-        x, segment = self.open[:count], self.segment[:count].to(self.open.device)
-        if isinstance(self.probe, TrainedProbe):
-            x = (x - self.probe.mean) / self.probe.std
-        return x, segment
+    def _probabilities(self, count: int, commit: bool) -> Features:
+        """Return the probabilities of the first waiting tokens; `commit`: they are final."""
+        x, segment = self.open[:count], self.segment[:count]
+        if self.memory is None:
+            return self.probe.predict(x.cpu().numpy(), segment.numpy())
+        x = (x - self.probe.mean) / self.probe.std
+        return on_host(self.memory.probabilities(x, segment.to(x.device), commit))
 
     def state(self) -> State:
         """Return everything that later predictions depend on."""
         state = {"open": self.open, "segment": self.segment, "count": numbers(self.count)}
-        return state | under("memory", self.memory.state())
+        return state | ({} if self.memory is None else under("memory", self.memory.state()))
 
     def restore(self, state: State) -> None:
         """Resume from `state`; only for a stream that has not started."""
         self.open, self.segment = state["open"].to(self.open.device), state["segment"]
         self.count = int(state["count"])
-        self.memory.restore(part("memory", state))
+        if self.memory is not None:
+            self.memory.restore(part("memory", state))
 
 
 def _memory(probe: LinearProbe | TrainedProbe, horizon: int | None) -> Memory:
@@ -162,7 +145,7 @@ def _memory(probe: LinearProbe | TrainedProbe, horizon: int | None) -> Memory:
         return LTCausalMemory(module, horizon)
     if probe.sight != Sight("token"):
         raise InputError(f"a probe that sees to the end of its {probe.sight.to} has no stream yet")
-    return NoMemory(probe)
+    return None
 
 
 class LabelStream:
