@@ -73,11 +73,11 @@ class ProbeStream:
     @torch.inference_mode()
     def peek(self, features: Features, segments: SegmentIds) -> Features:
         """Return probabilities of the waiting tokens and `features`, as if the take ended there."""
-        kept = self.open, self.segment
+        before = self.open, self.segment
         self._add(features, segments)
-        found = self._probabilities(self.waiting, commit=False)
-        self.open, self.segment = kept
-        return found
+        probabilities = self._probabilities(self.waiting, commit=False)
+        self.open, self.segment = before
+        return probabilities
 
     @torch.inference_mode()
     def finish(self) -> Features:
@@ -104,10 +104,10 @@ class ProbeStream:
         return count
 
     def _commit(self, final: int) -> Features:
-        found = self._probabilities(final, commit=True)
+        probabilities = self._probabilities(final, commit=True)
         self.open, self.segment = self.open[final:], self.segment[final:]
         self.count += final
-        return found
+        return probabilities
 
     def _probabilities(self, count: int, commit: bool) -> Features:
         """Return the probabilities of the first waiting tokens; `commit`: they are final."""
@@ -196,9 +196,9 @@ class LabelStream:
 
     def begin_recording(self) -> np.ndarray:
         """Start a new recording with the next token: end the segment and restart its count."""
-        found = self.end_segment()
+        probabilities = self.end_segment()
         self.segments.forget()
-        return found
+        return probabilities
 
     def peek(self) -> np.ndarray:
         """Return probabilities of the waiting tokens, as if the take ended here."""
@@ -218,17 +218,17 @@ class LabelStream:
         encoded = time.perf_counter()
         self.spent["encoder"] += encoded - started
         self.newest = features
-        found = self.probe.push(features, ids, self._segment_ended(ids))
+        probabilities = self.probe.push(features, ids, self._segment_ended(ids))
         self.spent["probe"] += time.perf_counter() - encoded
-        return found
+        return probabilities
 
     def _segment_ended(self, ids: np.ndarray) -> bool:
         """Return whether the last token given to the probe ended its segment."""
-        known = np.concatenate([self.probe.segment.numpy(), ids])
-        if not len(known):
+        given = np.concatenate([self.probe.segment.numpy(), ids])
+        if not len(given):
             return False
         following = [] if self.encoder is None else self.encoder.waiting_segments.tolist()
-        return [*following, self.segments.segment][0] > int(known[-1])
+        return [*following, self.segments.segment][0] > int(given[-1])
 
     def state(self) -> State:
         """Return everything that later labels depend on."""

@@ -194,12 +194,12 @@ class LTCausalMemory:
         o = F.gelu(layer.dilated_conv(whole[None])[0, len(past.tail) :])
         q, keys, new = layer.windowed_attn.projected(o, values)
         seen, fed = past.windows.append(keys, new)
-        found = cached_attend(q, seen, fed, sights.windows)
-        o = o + layer.windowed_attn.proj(F.gelu(found.flatten(1)))
+        attended = cached_attend(q, seen, fed, sights.windows)
+        o = o + layer.windowed_attn.proj(F.gelu(attended.flatten(1)))
         q, keys, new = layer.ltc_attn.projected(o, values)
         past.strides.append(keys, new)
-        found = self._strided(q, past.strides, sights)
-        o = o + layer.ltc_attn.proj(F.gelu(found.flatten(1)))
+        attended = self._strided(q, past.strides, sights)
+        o = o + layer.ltc_attn.proj(F.gelu(attended.flatten(1)))
         if commit:
             past.tail = whole[len(f) :]
         return f + layer.out_linear(o)

@@ -165,7 +165,7 @@ def _check_cell(cell: Path) -> None:
             "(`pjepa extract --model` writes features without labels)"
         )
     if not (cell / "model").is_dir():
-        others = sorted(found.parent.name for found in cell.parent.glob("*/model"))
+        others = sorted(model.parent.name for model in cell.parent.glob("*/model"))
         usable = [name for name in others if name.partition("-")[2] in SEEN]
         raise InputError(
             f"{cell}: no fitted probe; give --probe one of {cell.parent}/"
@@ -298,8 +298,8 @@ def features_info(stack: FeatureModels) -> StreamInfo:
     free = replace(trained, scope="take", patches=replace(trained.patches, window_scope="take"))
     info = stream_info(free, TokensConfig())
     config = None if encoder is None else encoder.config
-    known = config is not None and config.uses_segments and config.segments == "annotated"
-    if trained.knows_boundaries or known:  # in training; none are known here
+    annotated = config is not None and config.uses_segments and config.segments == "annotated"
+    if trained.knows_boundaries or annotated:  # in training; none are known here
         seen = info.provenance.model_copy(update={"boundaries_train": "annotated"})
         info = info.model_copy(update={"provenance": seen})
     if config is None:

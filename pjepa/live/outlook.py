@@ -93,13 +93,13 @@ class StepOutlook(NamedTuple):
 
     def row(self, names: Sequence[str]) -> dict[str, object]:
         """Return what is known, as JSON values."""
-        found: dict[str, object] = {}
+        values: dict[str, object] = {}
         if not np.isnan(self.score):
-            found = {"next": names[int(self.next)], "next_score": round(self.score, 4)}
-            found["progress"] = round(self.progress, 4)
+            values = {"next": names[int(self.next)], "next_score": round(self.score, 4)}
+            values["progress"] = round(self.progress, 4)
         if not np.isnan(self.surprise):
-            found["surprise"] = round(self.surprise, 4)
-        return found
+            values["surprise"] = round(self.surprise, 4)
+        return values
 
 
 @dataclass(frozen=True)
@@ -228,10 +228,10 @@ class OutlookStream:
         first = self.forecast.segment
         x = torch.from_numpy(features).to(self.forecast.forecaster.encoder.mean.device)
         ended = self.forecast.ended(x).surprise.cpu().numpy()
-        known = np.concatenate([[self.latest], ended])
+        surprises = np.concatenate([[self.latest], ended])
         own = np.clip(self.forecast.encoded.newest - first + 1, 0, len(ended))
-        self.latest = float(known[-1])
-        return known[own]
+        self.latest = float(surprises[-1])
+        return surprises[own]
 
     def state(self) -> State:
         """Return everything that later rows depend on."""

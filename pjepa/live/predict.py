@@ -117,13 +117,13 @@ def predict_videos(
                 done[name], resumed = noted[name], resumed + 1
                 continue
             file = name if name.endswith(video.suffix) else f"{name}{video.suffix}"
-            found = predicted(models, video, file, cleaning)
+            result = predicted(models, video, file, cleaning)
         except (InputError, OSError) as error:  # of this video: errors of writing end the run
             failed[name] = str(error)
             continue
-        steps = write_video(found, models.classes, version, out, name, formats)
+        steps = write_video(result, models.classes, version, out, name, formats)
         rows = [[step.start, step.end, step.label, step.score] for step in steps]
-        about = {"video": found.video, "distance": found.distance, "sha256": digest}
+        about = {"video": result.video, "distance": result.distance, "sha256": digest}
         done[name] = noted[name] = {**about, "steps": rows}
         write_json(out / NOTES / f"{name}.json", done[name])
         write_table(out, noted)
@@ -212,7 +212,7 @@ def check_table(out: Path) -> None:
 
 
 def write_video(
-    found: Predicted,
+    result: Predicted,
     classes: Classes,
     version: str,
     out: Path,
@@ -220,17 +220,17 @@ def write_video(
     formats: Sequence[str],
 ) -> list[PredictedStep]:
     """Write the files of one video: scores, a timeline and other formats; return its steps."""
-    steps = found.steps(classes.names)
+    steps = result.steps(classes.names)
     (out / name).parent.mkdir(parents=True, exist_ok=True)
-    strip, title = Strip("prediction", found.labels), " ".join(found.video.split())
-    draw_strips([strip], found.times_s, found.step_s, classes, title, out / f"{name}.png")
+    strip, title = Strip("prediction", result.labels), " ".join(result.video.split())
+    draw_strips([strip], result.times_s, result.step_s, classes, title, out / f"{name}.png")
     for kind in formats:
-        write_format(kind, Labelled(found.video, found.fps, steps, version), out, name)
-    write_scores(out / SCORES / f"{name}.parquet", found, classes)
+        write_format(kind, Labelled(result.video, result.fps, steps, version), out, name)
+    write_scores(out / SCORES / f"{name}.parquet", result, classes)
     if any(step.outlook for step in steps):
         rows = [
             [
-                *step_cells(found.video, step.start, step.end, step.label),
+                *step_cells(result.video, step.start, step.end, step.label),
                 *(sheet_cell(str(step.outlook.get(field, ""))) for field in FIELDS),
             ]
             for step in steps
@@ -277,10 +277,10 @@ def video_tokens(models: Models, video: Path, info: VideoInfo) -> np.ndarray:
     cuts = cut_steps(info.jumps_s, models.patches.tokens_fps)
     try:
         with Meter(video.name, steps, "step") as meter, Prefetch(batches, 1, PATIENCE_S) as ready:
-            found = list(_pooled(models, _encoded(models, iter(ready), meter), cuts))
+            tokens = list(_pooled(models, _encoded(models, iter(ready), meter), cuts))
     except StalledError:
         raise InputError(f"{video}: the decoder hangs; re-encode this video") from None
-    return np.concatenate(found)
+    return np.concatenate(tokens)
 
 
 def _encoded(models: Models, batches: Iterator[WindowBatch], meter: Meter) -> Iterator[np.ndarray]:
@@ -306,16 +306,16 @@ def _pooled(
         ahead = ahead[done == ahead[0] :]
 
 
-def write_scores(path: Path, found: Predicted, classes: Classes) -> None:
+def write_scores(path: Path, result: Predicted, classes: Classes) -> None:
     """Write one row per token: its probability of every class, in the order of `classes`."""
     count = len(classes.names)
     about = json.dumps({"names": list(classes.names), "background": classes.background})
-    flat = pa.array(found.scores.astype(np.float32).ravel(), pa.float32())
+    flat = pa.array(result.scores.astype(np.float32).ravel(), pa.float32())
     columns = {
-        "video": pa.array([found.video] * len(found.times_s), pa.string()),
-        "time_s": pa.array(found.times_s, pa.float64()),
-        "prediction": pa.array(found.labels.astype(np.int32)),
-        "score": pa.array(found.label_scores().astype(np.float32)),
+        "video": pa.array([result.video] * len(result.times_s), pa.string()),
+        "time_s": pa.array(result.times_s, pa.float64()),
+        "prediction": pa.array(result.labels.astype(np.int32)),
+        "score": pa.array(result.label_scores().astype(np.float32)),
         "scores": pa.FixedSizeListArray.from_arrays(flat, count),
     }
     table = pa.table(columns).replace_schema_metadata({b"classes": about.encode()})

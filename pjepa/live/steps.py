@@ -36,8 +36,10 @@ def cleaned_labels(
     """Return the label [T] of every token from its class probabilities [T, C]."""
     window = round(cleaning.smooth_s / step_s)
     least = int(np.ceil(cleaning.min_step_s / step_s - 1e-9))
-    parts = np.split(np.asarray(scores, np.float64), cuts)
-    return np.concatenate([lasting_labels(smoothed(part, window), least) for part in parts])
+    recordings = np.split(np.asarray(scores, np.float64), cuts)
+    return np.concatenate(
+        [lasting_labels(smoothed(recording, window), least) for recording in recordings]
+    )
 
 
 def smoothed(scores: np.ndarray, window: int) -> np.ndarray:

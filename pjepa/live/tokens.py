@@ -60,17 +60,17 @@ class TokenStream:
 
         Steps lost before it, or a jump of the time stamps, restart the window.
         """
-        found = []
+        complete = []
         if hop.start != self.expected or hop.jump is not None:
-            found += self._pooled(self.expected, finish=True)
+            complete += self._pooled(self.expected, finish=True)
             self.history = None
         self.expected = hop.start + hop.steps
         started = time.perf_counter()
         patches = self._encoded(hop)
         self.spent["backbone"] += time.perf_counter() - started
-        known = max(0, min(hop.steps, self.next_step - hop.start))  # reported before a restart
-        self.patches.extend(patches[known:])
-        return found + self._pooled(self.expected, finish=False)
+        reported = max(0, min(hop.steps, self.next_step - hop.start))  # reported before a restart
+        self.patches.extend(patches[reported:])
+        return complete + self._pooled(self.expected, finish=False)
 
     def finish(self) -> list[TimedTokens]:
         """Return the tokens of the steps that still wait for a whole pooler window."""
@@ -79,27 +79,27 @@ class TokenStream:
     def _encoded(self, hop: Hop) -> np.ndarray:
         """Return the patches [steps, cells, width] of a hop, seen in a window that ends with it."""
         size = self.config.frames_per_window
-        shown = hop.video if self.history is None else torch.cat([self.history, hop.video], 1)
-        shown, trailing = shown[:, -size:], self.config.window_mode == "trailing"
-        missing = size - shown.shape[1]  # the first or, as in training, the last frame repeats
+        frames = hop.video if self.history is None else torch.cat([self.history, hop.video], 1)
+        frames, trailing = frames[:, -size:], self.config.window_mode == "trailing"
+        missing = size - frames.shape[1]  # the first or, as in training, the last frame repeats
         before, after = (missing, 0) if trailing else (0, missing)
-        first, last = shown[:, :1], shown[:, -1:]
+        first, last = frames[:, :1], frames[:, -1:]
         window = torch.cat(
-            [first.expand(-1, before, -1, -1), shown, last.expand(-1, after, -1, -1)], 1
+            [first.expand(-1, before, -1, -1), frames, last.expand(-1, after, -1, -1)], 1
         )
-        self.history = shown if trailing else None
+        self.history = frames if trailing else None
         steps = encoded_batch(self.backbone, window[None], self.config).array()[0]
         return steps[-hop.steps :] if trailing else steps[: hop.steps]
 
     def _pooled(self, stop: int, finish: bool) -> list[TimedTokens]:
         """Return tokens of whole pooler windows; `stop` is the step after the last that waits."""
-        started, found = time.perf_counter(), []
+        started, complete = time.perf_counter(), []
         rate, per_step = self.config.tokens_fps, self.pooler.facts.per_step
         while len(self.patches) >= self.pooled or (finish and self.patches):
             first = stop - len(self.patches)
             window, self.patches = self.patches[: self.pooled], self.patches[self.pooled :]
             features = self.pooler.window_tokens(np.stack(window))
             times = (first * per_step + np.arange(len(features))) / (rate * per_step)
-            found.append(TimedTokens(features, times, stop / rate))
+            complete.append(TimedTokens(features, times, stop / rate))
         self.spent["pooler"] += time.perf_counter() - started
-        return found
+        return complete

@@ -75,14 +75,14 @@ def train(
     """Run the remaining epochs; copies to the device run beside the steps."""
     config, progress = trainer.config, trainer.progress
     copies = CopyStream(torch.device(config.device))
-    steps = copies.made(feed(takes, config, exchange, progress.epoch, progress.done))
+    steps = copies.prepare(feed(takes, config, exchange, progress.epoch, progress.done))
     with (
         Meter("pretrain", config.epochs, "epoch", quiet=not team.leads()) as meter,
         Prefetch(steps) as ready,
     ):
         meter.advance(progress.epoch, resumed=True)
         for item in ready:
-            batches, ends_epoch = copies.taken(item)
+            batches, ends_epoch = copies.receive(item)
             trainer.waited = ready.waited
             targets = trainer.step(batches)
             if not ends_epoch:

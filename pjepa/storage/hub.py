@@ -37,14 +37,14 @@ def upload_folder(folder: Path, repo: str, private: bool, token: str | None = No
     api = HfApi(token=token)
     hint = "check the name, log in with `hf auth login` and check that you may write there"
     with hub_errors(f"{repo}: the hub rejected it", hint):
-        made = api.create_repo(repo, private=private, exist_ok=True)
+        created = api.create_repo(repo, private=private, exist_ok=True)
         api.upload_folder(
             folder_path=folder,
-            repo_id=made.repo_id,
+            repo_id=created.repo_id,
             allow_patterns=FILES,
             commit_message="P-JEPA encoder",
         )
-    return f"{api.endpoint}/{made.repo_id}"
+    return f"{api.endpoint}/{created.repo_id}"
 
 
 def downloaded_folder(
@@ -59,10 +59,10 @@ def downloaded_folder(
     at = f" at {revision}" if revision else ""
     problem = f"{name}{at}: neither a folder with model.safetensors and config.json nor a model"
     with hub_errors(f"{problem} that can be fetched from the hub", "check the name"):
-        found = snapshot_download(
+        folder = snapshot_download(
             name, revision=revision, cache_dir=cache_dir, token=token, allow_patterns=FILES
         )
-        return Path(found)
+        return Path(folder)
 
 
 def hub_file(repository: str, file: str) -> Path:

@@ -49,10 +49,10 @@ def _sealed(path: Path) -> list[str]:
 
 def intact(path: Path) -> bool:
     """Return whether the file is as written; one without a hash is accepted and sealed."""
-    found = file_sha256(path)
+    digest = file_sha256(path)
     if not seal_of(path).exists():
-        seal(path, found)
-    return found in _sealed(path)
+        seal(path, digest)
+    return digest in _sealed(path)
 
 
 def put_aside(path: Path, what: str) -> None:
@@ -72,11 +72,11 @@ def put_aside(path: Path, what: str) -> None:
 
 def newest_intact(path: Path) -> Path | None:
     """Return the file, or the previous one, whichever is not damaged; None if neither is."""
-    for found in (path, path.with_name(f"{path.name}{BEFORE}")):
-        if found.exists() and intact(found):
-            return found
-        if found.exists():
-            put_aside(found, "is damaged, it is not what was written")
+    for file in (path, path.with_name(f"{path.name}{BEFORE}")):
+        if file.exists() and intact(file):
+            return file
+        if file.exists():
+            put_aside(file, "is damaged, it is not what was written")
     return None
 
 
@@ -84,8 +84,8 @@ def damaged_files(paths: Iterable[Path], threads: int) -> list[Path]:
     """Return the files that are not as written; hashing releases the interpreter lock."""
     listed = list(paths)
     with ThreadPoolExecutor(threads, "verify") as pool:
-        found = list(pool.map(intact, listed))
-    return [path for path, good in zip(listed, found, strict=True) if not good]
+        whole = list(pool.map(intact, listed))
+    return [path for path, good in zip(listed, whole, strict=True) if not good]
 
 
 def remove_sealed(path: Path) -> None:

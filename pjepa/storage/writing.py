@@ -34,11 +34,11 @@ def partial_name(path: Path) -> Path:
 
 def remove_partials(folder: Path) -> None:
     """Remove the partial files of dead processes, once per folder and process."""
-    place = folder.absolute()
-    if place in _cleaned or not place.is_dir():
+    absolute = folder.absolute()
+    if absolute in _cleaned or not absolute.is_dir():
         return
-    _cleaned.add(place)
-    for partial in place.glob(f".*{PARTIAL}"):
+    _cleaned.add(absolute)
+    for partial in absolute.glob(f".*{PARTIAL}"):
         if _abandoned(partial):
             remove(partial)
 

@@ -31,11 +31,11 @@ def check_cuda(name: str) -> None:
     kind, colon, number = name.partition(":")
     if kind != "cuda":
         return
-    found = torch.cuda.device_count()
-    if (colon and not number.isdecimal()) or int(number or 0) >= found:
+    count = torch.cuda.device_count()
+    if (colon and not number.isdecimal()) or int(number or 0) >= count:
         built = "" if torch.version.cuda else ", this torch is built without CUDA"
         raise InputError(
-            f"device {name} cannot be used here (CUDA devices found: {found}{built}); "
+            f"device {name} cannot be used here (CUDA devices found: {count}{built}); "
             "set machine.device, PJEPA_DEVICE or --device to auto or cpu"
         )
 

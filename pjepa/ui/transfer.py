@@ -37,10 +37,10 @@ def sent(x: Tensor, device: torch.device | str) -> Tensor:
 
 @dataclass(frozen=True)
 class ReadyItem(Generic[Item]):
-    """An item made in a lane, and the event after which its tensors are there."""
+    """An item that is on its way to the device, and the event after which its tensors are there."""
 
     item: Item
-    made: Any
+    event: Any
 
 
 class CopyStream:
@@ -54,8 +54,8 @@ class CopyStream:
         plain = device.type == "cpu" or not hasattr(self.module, "Stream")
         self.stream = None if plain else self.module.Stream(device)
 
-    def made(self, items: Iterable[Item]) -> Iterator[ReadyItem[Item]]:
-        """Yield the items, made one by one in this lane; to be run on the other thread."""
+    def prepare(self, items: Iterable[Item]) -> Iterator[ReadyItem[Item]]:
+        """Yield the items, made one by one on this stream; to be run on the other thread."""
         left = iter(items)
         while True:
             with self._entered():
@@ -65,18 +65,18 @@ class CopyStream:
                 return
             yield ReadyItem(item, event)
 
-    def taken(self, handed: ReadyItem[Item]) -> Item:
+    def receive(self, ready: ReadyItem[Item]) -> Item:
         """Return the item for what follows; the device waits for it, the host does not.
 
-        Its memory belongs to the lane, which must not use it again before this stream is done.
+        Its memory is not used again by this stream before the present one is done with it.
         """
-        if handed.made is not None:
+        if ready.event is not None:
             present = self.module.current_stream()
-            present.wait_event(handed.made)
-            for x in _tensors(handed.item):
+            present.wait_event(ready.event)
+            for x in _tensors(ready.item):
                 if x.is_cuda:
                     x.record_stream(present)
-        return handed.item
+        return ready.item
 
     def _entered(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.stream is None else self.module.stream(self.stream)
@@ -87,8 +87,8 @@ def _tensors(value: object) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(part)
+        for item in value:
+            yield from _tensors(item)
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
             yield from _tensors(getattr(value, field.name))
