@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +15,27 @@ from dvc.utils.hydra import apply_overrides
 
 from pjepa.tools.params import Params
 from pjepa.tools.presets import params_text
+from tests.pipeline.in_process import SMALL, merged
 
 ROOT = Path(__file__).resolve().parents[2]
 CELLS = ["raw", "pjepa", "pjepa_segment", "random"]
-SMALL: dict[str, dict[str, Any]] = {
-    "": {"threads": 1},
-    "data.demo": {"takes": 12, "min_s": 12.0, "max_s": 16.0, "video_size": 64},
-    "patches": {"crop": 32, "grid": 1},
-    "pooler": {"kind": "mean", "epochs": 2},
-    "pjepa": {
-        "width": 32,
-        "depth": 1,
-        "heads": 2,
-        "predictor_depth": 1,
-        "predictor_heads": 2,
-        "epochs": 3,
-        "warmup_steps": 0,
-        "lr": 0.01,
-        "snapshot_every": 1,
+DEMO: dict[str, Any] = merged(
+    SMALL,
+    {
+        "data": {"demo": {"takes": 12, "min_s": 12.0, "max_s": 16.0, "video_size": 64}},
+        "pooler": {"kind": "mean", "epochs": 2},
+        "pjepa": {"width": 32, "epochs": 3, "lr": 0.01},
+        "probe": {"common": {"bootstrap": 20}},
+        "cells": {"representations": CELLS},
+        "report": {"bootstrap": 20},
     },
-    "features": {"random_draws": 1},
-    "probe.common": {"bootstrap": 20},
-    "probe.linear": {"l2": [0.01], "max_iterations": 20},
-    "probe.linear.paper": {"epochs": 1},
-    "cells": {"representations": CELLS},
-    "report": {"timelines": 1, "bootstrap": 20},
-}
+)
 
 
 class Copy:
     """What a clone of the project holds, with its own Git and DVC, and small params."""
 
-    def __init__(self, folder: Path, changes: dict[str, dict[str, Any]] = SMALL) -> None:
+    def __init__(self, folder: Path, changes: Mapping[str, Any] = DEMO) -> None:
         self.folder = folder
         folder.mkdir()
         for name in source_files():
@@ -74,14 +64,9 @@ class Copy:
         self.run("git", "add", "--all")
         self.run("git", "commit", "--quiet", "--message", "state")
 
-    def edit_params(self, changes: dict[str, dict[str, Any]]) -> None:
+    def edit_params(self, changes: Mapping[str, Any]) -> None:
         path = self.folder / "params.yaml"
-        values = yaml.safe_load(path.read_text())
-        for name, change in changes.items():
-            section = values
-            for part in filter(None, name.split(".")):
-                section = section.setdefault(part, {})
-            section.update(change)
+        values = merged(yaml.safe_load(path.read_text()), changes)
         path.write_text(params_text(Params.model_validate(values)))
 
     def change(self, *settings: str) -> None:

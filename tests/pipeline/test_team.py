@@ -116,7 +116,7 @@ def test_a_colleague_need_not_pull_first(tmp_path: Path, remote: Remote) -> None
     """`dvc repro --pull --allow-missing` fetches what the changed stages read, and runs those."""
     ours = pushed(tmp_path / "ours", "release-eval-assembly101-clip", remote)
     theirs = PresetCopy.clone(ours, tmp_path / "theirs")
-    theirs.edit_params({"probe.linear.paper": {"epochs": 2}})
+    theirs.edit_params({"probe": {"linear": {"paper": {"epochs": 2}}}})
     output = theirs.run("dvc", "repro", "--pull", "--allow-missing")
     assert ran(output) == {"probe@linear-raw", "probe@linear-pjepa", "report"}
     metrics = json.loads((theirs.folder / "results/metrics.json").read_text())
