@@ -69,9 +69,7 @@ def analyse(
         variants = [read_walks(path, takes) for path in streams(name)]
         trajectories[name] = trajectory_medians(variants, groups, config)
         first[name] = variants[0]
-    profiles = {
-        name: progress_profile(walks, config.progress_bins) for name, walks in first.items()
-    }
+    profiles = {n: progress_profile(walks, config.progress_bins) for n, walks in first.items()}
     mapped = {name: first[name] for name in SHOWN if name in first}
     maps = pair = None
     if mapped and predictions:
@@ -233,13 +231,10 @@ def sampled_takes(lengths: Mapping[str, int], limit: int, seed: int) -> list[str
     The first drawn take is kept whatever its length.
     """
     names = list(lengths)
-    drawn: list[str] = []
-    for index in np.random.default_rng(seed).permutation(len(names)).tolist():
-        total = sum(lengths[take] for take in drawn) + lengths[names[index]]
-        if drawn and total > limit:
-            break
-        drawn.append(names[index])
-    return [take for take in names if take in set(drawn)]
+    order = np.random.default_rng(seed).permutation(len(names))
+    total = np.cumsum([lengths[names[index]] for index in order])
+    drawn = order[: max(int(np.searchsorted(total, limit, side="right")), 1)]
+    return [names[index] for index in sorted(drawn.tolist())]
 
 
 def segment_maps(

@@ -10,7 +10,7 @@ import numpy as np
 
 from pjepa.metrics.bootstrap import PERCENTILES, Interval, group_weights
 from pjepa.metrics.lengths import LengthBin, length_bins, length_edges, take_hits
-from pjepa.metrics.segmentation import THRESHOLDS, TakeStatistics, class_table
+from pjepa.metrics.segmentation import THRESHOLDS, class_table
 from pjepa.report.config import ReportConfig
 from pjepa.report.results import Cell, CellStatistics, Predictions, Results
 from pjepa.storage.reading import read_object
@@ -63,7 +63,8 @@ def take_accuracy(cell: Cell, take: str, variant: int | None = None) -> float:
     """Return percent of the take's action tokens that are right, a mean over variants or of one."""
     variants = cell.statistics.variants
     chosen = variants if variant is None else [variants[variant]]
-    return float(np.mean([_share(statistics[take]) for statistics in chosen]))
+    rows = [statistics[take] for statistics in chosen]
+    return float(np.mean([100 * r.action_correct / max(r.action_frames, 1.0) for r in rows]))
 
 
 def chosen_takes(gains: Sequence[Gain], count: int) -> list[ChosenTake]:
@@ -136,10 +137,6 @@ def f1_by_length(
     first = next(iter(hits.values()))
     edges = length_edges(np.concatenate([take.true_s for take in first]), bins)
     return {name: length_bins(rows, edges) for name, rows in hits.items()}
-
-
-def _share(take: TakeStatistics) -> float:
-    return 100.0 * take.action_correct / max(take.action_frames, 1.0)
 
 
 # What only the demo can show, because its truth is known: ceilings, gap closed, primitives.

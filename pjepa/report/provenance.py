@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from pjepa import __version__
 from pjepa.core.text import markdown_table
 from pjepa.report.markdown import text
 from pjepa.report.page import Collapsible, Part
-from pjepa.storage.reading import file_sha256
+from pjepa.storage.reading import file_sha256, fingerprint
 
 SHOWN = 16  # hex digits
 # What a run is made from. Not dvc.lock and results: DVC rewrites them while it runs.
@@ -37,7 +36,7 @@ class Origin:
 
     params: Mapping[str, Any]
     data: Mapping[str, str]  # file -> sha256
-    code: str  # one sha256 over the tracked code
+    code: str  # one short hash over the tracked code
     code_files: int
     revision: Revision | None  # None: not asked for
 
@@ -63,15 +62,10 @@ def read_origin(
     code: Sequence[Path],
     revision: Revision | None,
 ) -> Origin:
-    """Return hashes of the files that exist.
-
-    Code files are hashed by name and content, in order.
-    """
-    joint = hashlib.sha256()
-    for path in code:
-        joint.update(f"{path.as_posix()}\0{file_sha256(path)}\n".encode())
+    """Return hashes of the files that exist; of code one hash of names and contents, in order."""
+    joint = fingerprint([(path.as_posix(), file_sha256(path)) for path in code])
     hashes = {path.as_posix(): file_sha256(path) for path in data if path.is_file()}
-    return Origin(params, hashes, joint.hexdigest(), len(code), revision)
+    return Origin(params, hashes, joint, len(code), revision)
 
 
 def origin_parts(origin: Origin) -> list[Part]:
@@ -79,7 +73,7 @@ def origin_parts(origin: Origin) -> list[Part]:
     rows = [[f"`{name}`", f"`{value[:SHOWN]}`"] for name, value in origin.data.items()]
     return [
         "### Code",
-        text("code", version=_version(), origin=origin, digits=SHOWN),
+        text("code", version=__version__, origin=origin),
         "### Data",
         markdown_table(["file", "sha256"], rows),
         params_part(origin.params),
@@ -102,16 +96,8 @@ def params_part(params: Mapping[str, Any]) -> Collapsible:
 
 def _git(*arguments: str) -> str | None:
     """Return what Git prints; None where it cannot say."""
-    command = ["git", *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, check=False)
+        done = subprocess.run(["git", *arguments], capture_output=True, check=False)
     except OSError:  # not installed
         return None
     return None if done.returncode else done.stdout.decode(errors="replace")
-
-
-def _version() -> str:
-    try:
-        return version("pjepa")
-    except PackageNotFoundError:
-        return "(not installed)"

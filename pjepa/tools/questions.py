@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,21 +56,12 @@ class Cuts:
         return len(self.end)
 
 
-AtCuts = Callable[[Take, Cuts], np.ndarray]  # features [N, D] at the cuts
-
-
 def take_cuts(segment: np.ndarray) -> Cuts:
     """Return the cuts of a take with segments c(i) [T]; a cut segment has one token at least."""
     starts, lengths = runs(attention_segments(segment))
-    count, shares = len(starts), np.array(SHARES)
-    seen = np.ceil(shares[None] * lengths[:, None] - 1e-9).astype(np.int64)  # [S, shares]
-    start = np.repeat(starts, len(shares))
-    return Cuts(
-        np.repeat(np.arange(count), len(shares)),
-        np.tile(shares, count),
-        start,
-        start + seen.ravel(),
-    )
+    place, share = np.repeat(np.arange(len(starts)), len(SHARES)), np.tile(SHARES, len(starts))
+    seen = np.ceil(share * lengths[place] - 1e-9).astype(np.int64)
+    return Cuts(place, share, starts[place], starts[place] + seen)
 
 
 def raw(take: Take, cuts: Cuts) -> np.ndarray:
@@ -102,8 +93,8 @@ def encoded_cuts(encoder: ProcedureEncoder, take: Take, cuts: Cuts) -> tuple[np.
     final, last, mean, done = encoder.mean.new_zeros(0, encoder.config.width), [], [], 0
     for start, end, share in zip(cuts.start, cuts.end, cuts.share, strict=True):
         if end > done:  # two cuts of a short segment may be one
-            told = stream.push(take.features[done:end], ends=False if annotated else None)
-            final, done = torch.cat([final, told]), int(end)
+            ready = stream.push(take.features[done:end], ends=False if annotated else None)
+            final, done = torch.cat([final, ready]), int(end)
         own = torch.cat([final, stream.peek()])[start:end]  # [n, d]
         last.append(own[-1])
         mean.append(own.mean(dim=0))
@@ -112,7 +103,7 @@ def encoded_cuts(encoder: ProcedureEncoder, take: Take, cuts: Cuts) -> tuple[np.
     return tuple(torch.stack(rows).float().cpu().numpy() for rows in (last, mean))
 
 
-CONTROLS: dict[str, AtCuts] = {"raw": raw, "segment_mean": segment_mean, "history": past}
+CONTROLS = {"raw": raw, "segment_mean": segment_mean, "history": past}
 
 
 # What comes next, and how far along is it? Asked of every representation at every cut.
@@ -164,14 +155,12 @@ def next_steps(labels: np.ndarray, cuts: Cuts, background: int | None) -> np.nda
     Background is no step: it is not asked for, and nothing is asked during it.
     """
     own = labels[cuts.start]
-    segments = own[cuts.share == 1]  # [S] in order
-    following = np.full(len(segments), UNKNOWN)
-    ahead = UNKNOWN
-    for index in range(len(segments) - 1, -1, -1):
-        following[index] = ahead
-        ahead = segments[index] if segments[index] != background else ahead
+    following, ahead = [], UNKNOWN
+    for label in own[cuts.share == 1][::-1].tolist():  # of every segment, the last first
+        following.append(ahead)
+        ahead = label if label != background else ahead
     is_step = (own != background) & (own >= 0)
-    return np.where(is_step, following[cuts.segment], UNKNOWN)
+    return np.where(is_step, np.array(following[::-1])[cuts.segment], UNKNOWN)
 
 
 def next_answers(
@@ -339,15 +328,17 @@ def _ceiling(questions: Questions, roles: Roles) -> dict[str, ByTake]:
         return {}
     chain, truth = build_chain(), dict(list(pd.read_parquet(paths.DEMO_TRUTH).groupby("take_id")))
     guesses = {}
-    for take in roles.reported:
-        cuts = questions.cuts[take]
+    for take, cuts in ((take, questions.cuts[take]) for take in roles.reported):
         states = truth[take]["state"].to_numpy()[cuts.start[cuts.share == 1]]
         guesses[take] = bayes_next(chain, states)[cuts.segment]
     return {"bayes": guesses}
 
 
-def next_lines(answers: Answers) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the table for people: right at each share, gains over all."""
+Table = tuple[list[str], list[list[str]]]  # header and rows, for people
+
+
+def next_lines(answers: Answers) -> Table:
+    """Return percent right at each share, and gains over all."""
     header = ["", *answers.next, *(f"all - {name}" for name in AGAINST["next"])]
     rows = []
     for name, cells in answers.next["all"].items():
@@ -356,8 +347,8 @@ def next_lines(answers: Answers) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
-def progress_lines(answers: Answers) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the table for people."""
+def progress_lines(answers: Answers) -> Table:
+    """Return mean errors, and how they differ."""
     header = ["", "error", *(f"- {name}" for name in AGAINST["progress"])]
     rows = [
         [name, f"{cells['value'].mean:.1f}", *_changes(cells, AGAINST["progress"])]

@@ -53,22 +53,18 @@ class Change:
     tolerance: float
 
     @property
-    def points(self) -> float | None:
-        """Return how far the number moved."""
-        if self.committed is None or self.present is None:
-            return None
-        return self.present - self.committed
-
-    @property
     def within(self) -> bool:
         """Return whether both exist and differ by no more than the tolerance."""
-        return self.points is not None and abs(self.points) <= self.tolerance + 1e-9
+        if self.committed is None or self.present is None:
+            return False
+        return abs(self.present - self.committed) <= self.tolerance + 1e-9
 
     def row(self) -> list[str]:
         """Return the cells of a table: name, committed, now, difference, verdict."""
-        moved = "" if self.points is None else f"{self.points:+.2f}"
-        verdict = "ok" if self.within else "differs"
-        return [self.name, _number(self.committed), _number(self.present), moved, verdict]
+        values = (self.committed, self.present)
+        numbers = ["missing" if value is None else f"{value:.2f}" for value in values]
+        moved = "" if None in values else f"{self.present - self.committed:+.2f}"  # type: ignore[operator]
+        return [self.name, *numbers, moved, "ok" if self.within else "differs"]
 
 
 def metric_changes(
@@ -98,7 +94,3 @@ def committed_metrics(path: Path) -> dict[str, Any]:
         return dict(json.loads(shown.stdout))
     except json.JSONDecodeError as error:
         raise InputError(f"HEAD:{path}: not JSON ({error})") from None
-
-
-def _number(value: float | None) -> str:
-    return "missing" if value is None else f"{value:.2f}"

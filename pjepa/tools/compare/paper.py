@@ -8,6 +8,7 @@ the three F1, each 0 to 1, added up; of a linear or two-head probe, best epoch o
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,16 +24,8 @@ SCORES = ("acc_bg", "acc", "edit", "f1_10", "f1_25", "f1_50", "top1", COMBINED)
 RELEASE = "release"  # a number of the authors' files: in no table of the paper
 SHOWN = 8  # parameters named one by one
 # That change what is computed on, not what is computed: they are no difference.
-RUNNING = (
-    "threads",
-    "workers",
-    "device",
-    "executor",
-    "stream",
-    "processes",
-    "compile",
-    "batch_windows",
-    "precision",
+RUNNING = re.compile(
+    r"(^|\.)(threads|workers|device|executor|stream|processes|compile|batch_windows|precision)$"
 )
 
 
@@ -136,7 +129,7 @@ def changed_params(preset: Params, params: Params) -> list[str]:
         f"{name} {ours[name]} ({value})"
         for name, value in theirs.items()
         if ours.get(name) != value
-        and name.rsplit(".", 1)[-1] not in RUNNING
+        and not RUNNING.search(name)
         and not name.startswith(("cells.", "report."))
     ]
 
