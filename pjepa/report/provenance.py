@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from pjepa import __version__
+import pjepa
 from pjepa.core.text import markdown_table
 from pjepa.report.markdown import text
 from pjepa.report.page import Collapsible, Part
@@ -73,7 +73,7 @@ def origin_parts(origin: Origin) -> list[Part]:
     rows = [[f"`{name}`", f"`{value[:SHOWN]}`"] for name, value in origin.data.items()]
     return [
         "### Code",
-        text("code", version=__version__, origin=origin),
+        text("code", version=pjepa.__version__, origin=origin),
         "### Data",
         markdown_table(["file", "sha256"], rows),
         params_part(origin.params),
