@@ -20,7 +20,7 @@ from pjepa.patches.backbone import BackboneFacts, backbone_facts
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.cost import check_disk, stored_bytes
 from pjepa.patches.encode import Job, OnFrames, Outcome, patch_info
-from pjepa.patches.store import Notes, PatchInfo, note_files, read_notes, store_key, store_path
+from pjepa.patches.store import Notes, PatchInfo, note_files, read_notes, store_path
 from pjepa.storage.reading import file_sha256
 from pjepa.storage.sealed import damaged_files, put_aside, remembered_hashes, remove_sealed
 from pjepa.storage.writing import remove_partials
@@ -126,8 +126,7 @@ def planned_jobs(
     for row, path, digest in zip(rows, paths, video_hashes(paths, store, config), strict=True):
         limits = boundaries.get(row.take_id) if config.window_scope == "segment" else None
         settings = byte_settings(config, row.max_gap_s)
-        key = store_key(digest, settings, limits, facts.weights_id)
-        target = store_path(store, key).resolve()
+        target = store_path(store, digest, settings, limits, facts.weights_id)
         jobs.append(
             Job(
                 row.take_id, str(row.video), path, row.duration_s, limits, target,

@@ -161,23 +161,15 @@ def model_folder(name: str, weights: bool = False) -> Path:
 
 def _refuse_misfits(name: str, found: dict[str, Any]) -> None:
     """Refuse a file that lacks a tensor of the features or has one too many."""
-    for state in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        odd = [key for key in map(_key, found.get(state) or ()) if not _is_unused(key)]
-        if odd:
-            what = state.removesuffix("_keys")
+    for state in ("missing", "unexpected", "mismatched"):  # the last come with their shapes
+        entries = found.get(f"{state}_keys") or ()
+        keys = [str(entry if isinstance(entry, str) else entry[0]) for entry in entries]
+        bare = [key.removeprefix("videomae.").removeprefix("vjepa2.") for key in keys]
+        if odd := sorted(key for key in bare if not key.startswith(UNUSED)):
             raise InputError(
-                f"{HF}{name}: {len(odd)} {what} tensors such as {sorted(odd)[0]}: not a model of "
-                "its stated kind"
+                f"{HF}{name}: {len(odd)} {state} tensors such as {odd[0]}: not a model of its "
+                "stated kind"
             )
-
-
-def _key(entry: Any) -> str:
-    return str(entry if isinstance(entry, str) else entry[0])
-
-
-def _is_unused(key: str) -> bool:
-    bare = key.removeprefix("videomae.").removeprefix("vjepa2.")
-    return bare.startswith(UNUSED)
 
 
 def _frozen(model: nn.Module) -> nn.Module:

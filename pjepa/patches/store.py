@@ -30,7 +30,7 @@ from pjepa.ui.console import InputError
 TENSOR = "patches"
 METADATA = "pjepa"  # one JSON value: safetensors does not keep the order of several
 LONGEST_NAME = 200
-UNKEYED = ("checkpoint", "seed")
+UNKEYED = ("checkpoint", "seed")  # a file says nothing of itself that its key does not cover
 SKIPPED, REPEATED, CUTS = "skipped.json", "repeated.json", "cuts.json"  # beside the takes' files
 FICLONE = 0x40049409  # ioctl of Linux: Btrfs, XFS, bcachefs
 # Part of every key: raise it when sampling, preprocessing or encoding change their numbers, which
@@ -93,13 +93,17 @@ class StoredPatches:
     patches: Half
 
 
-def store_key(
+def store_path(
+    store: Path,
     video_sha256: str,
     settings: dict[str, Any],
     boundaries: NDArray[np.float64] | None,
     weights_id: str,
-) -> str:
-    """Return sha256 over all that can change a take's features; `settings` holds plain values."""
+) -> Path:
+    """Return where the store keeps a take's features, named by all that can change them.
+
+    `settings` holds plain values.
+    """
     parts = {
         "version": BEHAVIOUR,
         "video": video_sha256,
@@ -107,12 +111,8 @@ def store_key(
         "boundaries": None if boundaries is None else boundaries.tolist(),
         "weights": weights_id,
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def store_path(store: Path, key: str) -> Path:
-    """Return where the store keeps the features of that key."""
-    return store / f"{key}.safetensors"
+    key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return (store / f"{key}.safetensors").resolve()
 
 
 def take_file_name(take_id: str) -> str:
@@ -132,7 +132,8 @@ class PatchWriter:
         self.written = 0
         size = 2 * steps * info.cells * info.width
         tensor = {"dtype": "F16", "shape": list(self.expected), "data_offsets": [0, size]}
-        about = {METADATA: json.dumps(stored_facts(info), sort_keys=True)}
+        stated = {name: value for name, value in asdict(info).items() if name not in UNKEYED}
+        about = {METADATA: json.dumps(stated, sort_keys=True)}
         entries = {"__metadata__": about, TENSOR: tensor}
         header = json.dumps(entries, separators=(",", ":")).encode()
         header += b" " * (-len(header) % 8)
@@ -144,11 +145,6 @@ class PatchWriter:
             raise ValueError(f"expected fp16 [n, {self.expected[1:]}], found {patches.shape}")
         self.file.write(np.ascontiguousarray(patches).tobytes())
         self.written += len(patches)
-
-
-def stored_facts(info: PatchInfo) -> dict[str, Any]:
-    """Return what a file says of itself: nothing that its key does not cover."""
-    return {name: value for name, value in asdict(info).items() if name not in UNKEYED}
 
 
 @contextmanager

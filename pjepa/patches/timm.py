@@ -21,7 +21,7 @@ from pjepa.patches.backbone import Backbone, BackboneFacts
 from pjepa.patches.checkpoint import RANDOM, read_checkpoint, tensors_id
 from pjepa.patches.config import TIMM, PatchesConfig
 from pjepa.patches.preprocess import Uint8
-from pjepa.storage.hub import checkpoint_file
+from pjepa.storage.hub import HUB, checkpoint_file, hub_errors
 from pjepa.ui.console import InputError, first_line
 
 PRETRAINED = ("pretrained", "official")  # timm's own weights for that name, from the hub
@@ -31,16 +31,12 @@ CONTAINERS = ("state_dict_ema", "model_ema", "state_dict", "model")  # of traini
 def timm_facts(config: PatchesConfig) -> BackboneFacts:
     """Return sizes from a model without weights, identity from the weights."""
     model = shape_model(config)
-    crop = input_crop(model, config)
+    crop = config.crop or int(resolve_model_data_config(model)["input_size"][-1])
     rows, columns, width = map_shape(model, config, crop)
-    return BackboneFacts(config.backbone, timm_weights_id(config), width, rows, columns, 1, crop)
-
-
-def timm_weights_id(config: PatchesConfig) -> str:
-    """Return `random-<model>-<seed>-<timm version>`, or the hash of the loaded tensors."""
-    if config.checkpoint == RANDOM:
-        return f"{RANDOM}-{config.backbone}-{config.seed}-timm{timm.__version__}"
-    return tensors_id(timm_model(config).state_dict())
+    identity = f"{RANDOM}-{config.backbone}-{config.seed}-timm{timm.__version__}"
+    if config.checkpoint != RANDOM:
+        identity = tensors_id(timm_model(config).state_dict())
+    return BackboneFacts(config.backbone, identity, width, rows, columns, 1, crop)
 
 
 def shape_model(config: PatchesConfig) -> nn.Module:
@@ -81,24 +77,17 @@ def _created(config: PatchesConfig, **options: Any) -> nn.Module:
 
 def _released(config: PatchesConfig) -> dict[str, Any]:
     """Return what timm says about the weights of that name."""
-    known: Any = timm.get_pretrained_cfg(config.backbone.removeprefix(TIMM))
-    return {name: getattr(known, name, None) for name in ("hf_hub_id", "url", "classifier")}
+    stated: Any = timm.get_pretrained_cfg(config.backbone.removeprefix(TIMM))
+    return {name: getattr(stated, name, None) for name in ("hf_hub_id", "url", "classifier")}
 
 
 def _hub_model(config: PatchesConfig) -> nn.Module:
     """Return timm's pretrained weights; loading is strict: no class is added or dropped."""
-    try:
+    released = _released(config)
+    page = f"{HUB}/{released['hf_hub_id']}" if released["hf_hub_id"] else released["url"]
+    hint = f"download them from {page or 'their authors'} and set patches.checkpoint to the file's"
+    with hub_errors(f"{config.backbone}: no pretrained weights here", f"{hint} name"):
         return _created(config, pretrained=True)
-    except Exception as error:  # hub clients raise many kinds: no network, no file, no access
-        known = _released(config)
-        place = (
-            f"https://huggingface.co/{known['hf_hub_id']}" if known["hf_hub_id"] else known["url"]
-        )
-        reason = first_line(error)
-        raise InputError(
-            f"{config.backbone}: no pretrained weights here ({reason}); download them from "
-            f"{place or 'their authors'} and set patches.checkpoint to the file's name"
-        ) from None
 
 
 def _local_model(config: PatchesConfig) -> nn.Module:
@@ -117,11 +106,6 @@ def _local_model(config: PatchesConfig) -> nn.Module:
         lines = [line.strip() for line in str(error).splitlines()] or [type(error).__name__]
         reason = " ".join(lines[1:2] or lines)[:300]
         raise InputError(f"{path}: does not fit {config.backbone} ({reason})") from None
-
-
-def input_crop(model: nn.Module, config: PatchesConfig) -> int:
-    """Return `patches.crop`, or the model's own input size."""
-    return config.crop or int(resolve_model_data_config(model)["input_size"][-1])
 
 
 def feature_maps(model: nn.Module, images: Tensor) -> Tensor:

@@ -35,7 +35,6 @@ from pjepa.patches.store import (
     note_files,
     read_notes,
     read_patches,
-    store_key,
     store_path,
 )
 from pjepa.storage.reading import read_object
@@ -156,8 +155,8 @@ def _jobs(
     hashes = video_hashes(paths, work, config)
     for (name, given), path, digest in zip(videos.items(), paths, hashes, strict=True):
         # The name belongs to the key: two equal files are two outputs, each with its own work.
-        key = store_key(digest, {**settings, "name": name}, None, facts.weights_id)
-        target = store_path(work, key).resolve()
+        named = {**settings, "name": name}
+        target = store_path(work, digest, named, None, facts.weights_id)
         about = 0.0
         with suppress(InputError):  # encoding it reports what is wrong
             about = expected_seconds(path)

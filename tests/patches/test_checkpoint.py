@@ -1,5 +1,6 @@
-"""Weights: official nesting, seeded random ones, ports, and refusals in one line."""
+"""Weights: official nesting, seeded random ones, `pjepa convert`, and refusals in one line."""
 
+import hashlib
 import pickle
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from typer.testing import CliRunner, Result
 
 from pjepa.patches.backbone import backbone_facts, load_backbone
 from pjepa.patches.checkpoint import (
@@ -14,6 +16,7 @@ from pjepa.patches.checkpoint import (
     encoder_from_file,
     random_encoder,
     read_checkpoint,
+    read_metadata,
     tensors_id,
     weights_file,
     weights_id,
@@ -23,6 +26,7 @@ from pjepa.patches.config import PatchesConfig
 from pjepa.patches.vjepa21 import VARIANTS, Variant
 from pjepa.storage.hub import CACHE
 from pjepa.storage.roots import DATA_ROOT
+from pjepa.tools.cli import app
 from pjepa.ui.console import InputError
 
 FOLDER = Path(__file__).parents[1] / "golden/vjepa21"
@@ -99,15 +103,60 @@ def test_files_are_looked_for_where_the_docs_say(
     assert weights_file(fake, "official") == port
 
 
-def test_port_of_the_encoder_alone_has_the_identity_of_its_source(variants: Path) -> None:
-    fake = DIST.removesuffix(".pt")
-    state = encoder_from_file(fake, FOLDER / DIST).state_dict()
-    path = variants / "port.safetensors"
-    write_port(path, state, {"variant": fake, "heads": 1})
-    assert weights_id(fake, str(path), 0) == weights_id(fake, str(FOLDER / DIST), 0)
-    changed = {**state, "video_mod_embed": state["video_mod_embed"] + 1e-6}
-    write_port(path, changed, {"variant": fake, "heads": 1})
-    assert weights_id(fake, str(path), 0) != weights_id(fake, str(FOLDER / DIST), 0)
+def convert(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["convert", *arguments])
+
+
+def test_port_goes_to_the_cache_and_is_the_official_file_from_then_on(variants: Path) -> None:
+    name, source = DIST.removesuffix(".pt"), FOLDER / DIST
+    found = convert(str(source), "--backbone", name)
+    assert found.exit_code == 0, found.output
+    port = variants / "cache/checkpoints" / f"{name}.safetensors"
+    assert f"{port}: " in found.stdout
+    assert port.stat().st_size < 0.7 * source.stat().st_size  # the fake's optimiser is a stub
+    stated = read_metadata(port)
+    assert (stated["variant"], stated["heads"], stated["source"]) == (name, 1, DIST)
+    assert stated["source_sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
+    identity = weights_id(name, str(source), 0)
+    assert stated["weights_id"] == identity == weights_id(name, "official", 0)
+    assert identity in found.stdout
+    before, after = (build_encoder(name, c, 0).state_dict() for c in (str(source), "official"))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    first = port.read_bytes()
+    (port.parent / DIST).write_bytes(source.read_bytes())  # as `pjepa fetch` leaves it
+    convert("official", "--backbone", name)
+    assert port.read_bytes() == first
+    changed = {**before, "video_mod_embed": before["video_mod_embed"] + 1e-6}
+    write_port(port, changed, {"variant": name, "heads": 1})
+    assert weights_id(name, "official", 0) != identity
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "reason"),
+    [
+        (FOLDER / DIST, ("--backbone", BASE), f"released file of {DIST[:-3]}"),
+        (FOLDER / DIST, ("--backbone", TINY, "--out", "x.pt"), "a port is a .safetensors file"),
+        (FOLDER / DIST, ("--backbone", "vit"), "'vit' is not one of"),
+        ("gone.pt", ("--backbone", TINY), "no file gone.pt"),
+        (f"{TINY}.safetensors", ("--backbone", TINY), "is such a port already"),
+    ],
+)
+def test_bad_arguments_of_convert_end_in_one_line(
+    variants: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: object,
+    options: tuple[str, ...],
+    reason: str,
+) -> None:
+    monkeypatch.chdir(variants)
+    port = Path("cache/checkpoints") / f"{TINY}.safetensors"
+    port.parent.mkdir(parents=True)
+    save_file(tiny_state(), port)
+    found = convert(str(source), *options)
+    assert found.exit_code == 1
+    assert reason in found.stderr
+    assert found.stderr.count("\n") == 1
+    assert list(Path().glob("**/*.safetensors")) == [port]
 
 
 def test_written_port_is_plain_safetensors(variants: Path) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
+from typer.testing import CliRunner
 
 from pjepa.patches.backbone import BackboneFacts, backbone_facts
 from pjepa.patches.checkpoint import empty_encoder, named_variant
@@ -20,6 +21,7 @@ from pjepa.patches.cost import (
     sizes_alone,
     window_flops,
 )
+from pjepa.tools.cli import app
 from tests.patches.patch_infos import tiny_config
 from tests.video.films import write_film
 
@@ -72,6 +74,16 @@ def test_an_hour_costs_its_windows_and_the_bytes_of_its_array() -> None:
     plan = extraction_plan([(3600.0, None), (0.1, np.zeros((0, 2)))], case("giant", grid=2)[0])
     assert (plan.takes, plan.tokens, plan.windows) == (2, 14401, 451)
     assert plan.stored == pooled.nbytes * 14401 / 14400
+
+
+def test_costs_are_a_table() -> None:
+    plan = ["plan", "--per-hour"]
+    found = CliRunner().invoke(app, [*plan, "vjepa2_1_vit_giant_384", "--crop", "256"])
+    assert found.exit_code == 0
+    header, _, line = found.stdout.splitlines()
+    cells = dict(zip(header.split(" | "), line.split(" | "), strict=True))
+    assert float(cells["GB/h, 16 x 16"]) == pytest.approx(3600 * 4 * 256 * 1408 * 2 / 1e9, rel=0.01)
+    assert CliRunner().invoke(app, [*plan, "nothing"]).exit_code == 1
 
 
 def test_the_plan_says_what_is_the_limit() -> None:

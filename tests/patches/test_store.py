@@ -15,7 +15,7 @@ from pjepa.patches.store import (
     patch_writer,
     read_patches,
     reflinked,
-    store_key,
+    store_path,
     take_file_name,
 )
 from pjepa.storage.sealed import intact
@@ -34,22 +34,19 @@ def write(path: Path) -> Path:
     return path
 
 
-def test_file_is_safetensors_and_reads_back(tmp_path: Path) -> None:
+def test_file_is_safetensors_and_the_same_however_the_weights_were_asked_for(
+    tmp_path: Path,
+) -> None:
     path = write(tmp_path / "a.safetensors")
     stored = read_patches(path)
     assert stored.info == INFO
     np.testing.assert_array_equal(stored.patches, FEATURES)
     with safe_open(path, "np") as official:
         np.testing.assert_array_equal(official.get_tensor("patches"), FEATURES)
-    assert path.read_bytes() == write(tmp_path / "b.safetensors").read_bytes()
-
-
-def test_files_do_not_depend_on_how_the_weights_were_asked_for(tmp_path: Path) -> None:
-    named = replace(INFO, checkpoint="other.pt", seed=7)
-    with patch_writer(tmp_path / "b.safetensors", named, steps=5) as writer:
+    other = tmp_path / "b.safetensors"
+    with patch_writer(other, replace(INFO, checkpoint="other.pt", seed=7), steps=5) as writer:
         writer.append(FEATURES)
-    same = write(tmp_path / "a.safetensors").read_bytes()
-    assert (tmp_path / "b.safetensors").read_bytes() == same
+    assert other.read_bytes() == path.read_bytes()
 
 
 def test_unfinished_file_never_appears(tmp_path: Path) -> None:
@@ -59,20 +56,19 @@ def test_unfinished_file_never_appears(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_key_covers_every_part() -> None:
+def test_the_name_in_the_store_covers_every_part() -> None:
     limits = np.array([[0.0, 1.0]])
-    keys = {
-        store_key("a", {"crop": 64}, limits, "w"),
-        store_key("b", {"crop": 64}, limits, "w"),
-        store_key("a", {"crop": 32}, limits, "w"),
-        store_key("a", {"crop": 64}, limits + 1, "w"),
-        store_key("a", {"crop": 64}, None, "w"),
-        store_key("a", {"crop": 64}, limits, "v"),
-    }
-    assert len(keys) == 6
-    assert store_key("a", {"x": 1, "y": 2}, None, "w") == store_key(
-        "a", {"y": 2, "x": 1}, None, "w"
-    )
+    settings, turned = {"crop": 64, "grid": 1}, {"grid": 1, "crop": 64}
+    parts = [
+        ("a", settings, limits, "w"),
+        ("b", settings, limits, "w"),
+        ("a", {**settings, "crop": 32}, limits, "w"),
+        ("a", settings, limits + 1, "w"),
+        ("a", settings, None, "w"),
+        ("a", settings, limits, "v"),
+    ]
+    assert len({store_path(Path(), *each) for each in parts}) == 6
+    assert store_path(Path(), *parts[0]) == store_path(Path(), "a", turned, limits, "w")
 
 
 def test_without_reflinks_store_and_out_are_one_file_that_cannot_be_written(
@@ -115,8 +111,7 @@ def test_a_failed_reflink_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("take_id", ["../../etc/passwd", "a/b", "..", ".hidden", "tab\t", "ü 1"])
 def test_take_ids_never_leave_the_folder(tmp_path: Path, take_id: str) -> None:
-    source = write(tmp_path / "source.safetensors")
-    folder = tmp_path / "out"
+    source, folder = write(tmp_path / "source.safetensors"), tmp_path / "out"
     folder.mkdir()
     target = link_take(source, folder, take_id)
     assert target.resolve().parent == folder.resolve()
@@ -124,19 +119,14 @@ def test_take_ids_never_leave_the_folder(tmp_path: Path, take_id: str) -> None:
     assert not target.name.startswith(".")
 
 
-def test_plain_take_id_keeps_its_name_and_is_linked(tmp_path: Path) -> None:
+def test_plain_take_ids_keep_their_names_and_impossible_ones_are_refused(tmp_path: Path) -> None:
     source = write(tmp_path / "source.safetensors")
     target = link_take(source, tmp_path, "take_001-a.b")
     assert target.name == "take_001-a.b.safetensors"
-    assert target.samefile(source)
-    with pytest.raises(InputError, match="appears twice"):
-        link_take(source, tmp_path, "take_001-a.b")
-
-
-@pytest.mark.parametrize("take_id", ["", "x" * 300])
-def test_impossible_take_ids_are_refused(take_id: str) -> None:
-    with pytest.raises(InputError, match="take id"):
-        take_file_name(take_id)
+    assert target.read_bytes() == source.read_bytes()
+    for take_id, reason in (("take_001-a.b", "appears twice"), ("", "take id"), ("x" * 300, "id")):
+        with pytest.raises(InputError, match=reason):
+            link_take(source, tmp_path, take_id)
 
 
 def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
