@@ -36,7 +36,7 @@ from pjepa.model.attention import (
 )
 from pjepa.model.config import EncoderConfig
 from pjepa.model.segments import FoundConfig, FoundParameters, SegmentRule, take_segments
-from pjepa.model.style import Seen, Style, take_mean, visible_style
+from pjepa.model.style import Style, StyleSums, take_mean, visible_style
 from pjepa.nn.layers import Mlp
 from pjepa.storage.reading import read_object, read_tensors
 from pjepa.storage.writing import atomic_file, write_json, write_tensors
@@ -168,12 +168,13 @@ class ProcedureEncoder(nn.Module):
 
     def contextualised(self, x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
         """Return what `forward` does, of tokens that are normalised."""
-        plan = attention_plan(layout, self._block(layout))
+        plan = attention_plan(layout, self.block(layout))
         table = rope_table(layout, self.config.heads, self.config)
         x = F.dropout(self.project(x), self.config.dropout, self.training)  # [N, d]
         return self.norm(self.blocks.run(x, table, plan, rows))
 
-    def _block(self, layout: Layout) -> Tensor:
+    def block(self, layout: Layout) -> Tensor:
+        """Return the block [N] of every token: it sees the keys up to the end of its block."""
         return layout.block(self.config.attention, self.config.block)
 
     def project(self, x: Tensor) -> Tensor:
@@ -181,13 +182,10 @@ class ProcedureEncoder(nn.Module):
         projected: Tensor = self.proj(x)
         return projected.to(self.mean.dtype)
 
-    def normalised(
-        self, x: Tensor, layout: Layout, block: Tensor | None = None, seen: Seen | None = None
-    ) -> Tensor:
+    def normalised(self, x: Tensor, layout: Layout, past: StyleSums | None = None) -> Tensor:
         """Return x after `input_norm`; statistics of a take come from visible tokens only.
 
-        `block` if attention does not go by the config; `seen` tells of tokens that were visible
-        before x (a stream's past).
+        `past` are those of tokens that were visible before x, in a stream.
         """
         kind = self.config.input_norm
         x = self.standardised(x)
@@ -195,9 +193,8 @@ class ProcedureEncoder(nn.Module):
             if kind == "take_center":
                 return x - take_mean(x, layout)
             if kind == "causal_center":
-                block = self._block(layout) if block is None else block
-                look = self.config.style_look
-                return x - visible_style(x, layout, block, self.style, look, seen)
+                block, look = self.block(layout), self.config.style_look
+                return x - visible_style(x, layout, block, self.style, look, past)
         return x
 
     def standardised(self, x: Tensor) -> Tensor:

@@ -15,8 +15,8 @@ they cover the whole take at any horizon.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from pjepa.core.runs import whole_runs
 from pjepa.model.attention import Layout, of_one_dtype, rope_table
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.segments import FoundConfig, FoundParameters, OnlineSegments, SegmentRule
-from pjepa.model.style import Seen
+from pjepa.model.style import StyleSums
 from pjepa.storage.saver import State, load_state, numbers, part, save_state, under
 from pjepa.ui.console import InputError
 from pjepa.ui.transfer import sent
@@ -94,26 +94,21 @@ class KeyValues:
         self.buffer, self.first, self.last = target, 0, held
 
 
-@dataclass(frozen=True, eq=False)
-class CachedAttention:
-    """One layer's attention in a stream: new tokens see what is kept, and each other by `mask`.
-
-    `mask` bool [n, T] is True where a query may look; None: everywhere.
-    """
-
-    past: KeyValues
-    mask: Tensor | None
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the attention of the new tokens [n, heads, d_h], which are appended."""
-        q, k, v = of_one_dtype(q, k, v)
-        keys, values = self.past.append(k, v)
-        q = q.to(keys.dtype)  # autocast may have begun or ended since the buffer was made
-        return cached_attend(q, keys, values, self.mask).to(v.dtype)
+def appended_attend(
+    past: KeyValues, mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor
+) -> Tensor:
+    """Return the attention of new tokens [n, heads, d_h], which are appended to `past`."""
+    q, k, v = of_one_dtype(q, k, v)
+    keys, values = past.append(k, v)
+    q = q.to(keys.dtype)  # autocast may have begun or ended since the buffer was made
+    return cached_attend(q, keys, values, mask).to(v.dtype)
 
 
 def cached_attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """Return attention [n, heads, d_h] of q over keys and values [T, heads, d_h]."""
+    """Return attention [n, heads, d_h] of q over keys and values [T, heads, d_h].
+
+    `mask` bool [n, T] is True where a query may look; None: everywhere.
+    """
     q, keys, values = (x.transpose(0, 1)[None] for x in (q, keys, values))  # [1, heads, T, d_h]
     out = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
     return out[0].transpose(0, 1)
@@ -144,8 +139,7 @@ class EncoderStream:
         self.encoder, self.horizon = encoder, horizon
         self.segments = OnlineSegments(self.rule)
         self.past = [KeyValues() for _ in encoder.blocks]
-        axes = encoder.config.style_rank
-        self.seen = Seen(torch.zeros(axes, dtype=torch.float64, device=encoder.mean.device), 0)
+        self.style = StyleSums(torch.zeros_like(encoder.style_strength, dtype=torch.float64), 0)
         self.open: list[Tensor] = []  # tokens [n, d_in] that are not final, and
         self.places: list[Tensor] = []  # their coordinates [n, 3]
         self.newest = np.zeros(0, np.int64)  # segments c(i) of the tokens last returned,
@@ -231,16 +225,13 @@ class EncoderStream:
         """Return how many of the waiting tokens lie in blocks that no later token can join."""
         segments = self.segments
         following = torch.tensor([[segments.segment, segments.offset, segments.index]])
-        block, final = self._block(_layout(following)), 0
+        block, final = self.encoder.block(_layout(following)), 0
         for place in self.places:  # blocks only grow: stop where one is open
-            closed = int((self._block(_layout(place)) < block).sum())
+            closed = int((self.encoder.block(_layout(place)) < block).sum())
             final += closed
             if closed < len(place):
                 break
         return final
-
-    def _block(self, layout: Layout) -> Tensor:
-        return layout.block(self.encoder.config.attention, self.encoder.config.block)
 
     def _commit(self, final: int) -> Tensor:
         """Encode the first `final` waiting tokens for good."""
@@ -250,7 +241,7 @@ class EncoderStream:
         x, place = torch.cat(self.open), torch.cat(self.places)
         self.newest = place[:final, 0].numpy()
         self.open, self.places = [x[final:].clone()], [place[final:].clone()]
-        block = self._block(_layout(place[:final])).numpy()
+        block = self.encoder.block(_layout(place[:final])).numpy()
         found, inputs = [], []
         for start, stop in whole_runs(block, 0, final, CHUNK):
             features, normal = self._encoded(x[start:stop], place[start:stop])
@@ -262,7 +253,7 @@ class EncoderStream:
 
     def _remember(self, x: Tensor) -> None:
         if self.encoder.config.input_norm == "causal_center":
-            self.seen = self.seen.after(self.encoder.standardised(x), self.encoder.style)
+            self.style = self.style.after(self.encoder.standardised(x), self.encoder.style)
         if self.horizon is not None:
             for past in self.past:
                 past.trim(self.horizon)
@@ -273,15 +264,14 @@ class EncoderStream:
         Keys and values are appended.
         """
         encoder, config = self.encoder, self.encoder.config
-        mask = self._mask(self._block(_layout(place)))
-        layout = _layout(sent(place, x.device))
-        block = self._block(layout)
-        table = rope_table(layout, config.heads, config)
+        mask = self._mask(encoder.block(_layout(place)))
         mask = None if mask is None else sent(mask, x.device)
-        normal = encoder.normalised(x, layout, block, self.seen)  # [n, d_in]
+        layout = _layout(sent(place, x.device))
+        table = rope_table(layout, config.heads, config)
+        normal = encoder.normalised(x, layout, self.style)  # [n, d_in]
         x = encoder.project(normal)  # [n, d]
         for layer, past in zip(encoder.blocks, self.past, strict=True):
-            x = layer(x, table, CachedAttention(past, mask).attend)
+            x = layer(x, table, partial(appended_attend, past, mask))
         return encoder.norm(x), normal
 
     def _mask(self, block: Tensor) -> Tensor | None:
@@ -335,7 +325,7 @@ class EncoderStream:
     def state(self) -> State:
         """Return everything that later outputs depend on."""
         width = self.encoder.config.d_in
-        state = {"seen": self.seen.total, "counts": numbers(self.seen.count, self.finished)}
+        state = {"seen": self.style.total, "counts": numbers(self.style.count, self.finished)}
         state["open"] = torch.cat([torch.zeros(0, width), *(x.cpu() for x in self.open)])
         state["places"] = torch.cat([torch.zeros(0, 3, dtype=torch.int64), *self.places])
         state |= under("segments", self.segments.state())
@@ -351,7 +341,7 @@ class EncoderStream:
         """Resume from `state`; only for a stream that has not started."""
         device = self.encoder.mean.device
         count, finished = state["counts"].tolist()
-        self.seen = Seen(state["seen"].to(device), int(count))
+        self.style = StyleSums(state["seen"].to(device), int(count))
         self.finished = bool(finished)
         self.open, self.places = [state["open"].to(device)], [state["places"]]
         self.segments.restore(part("segments", state))
@@ -362,7 +352,7 @@ class EncoderStream:
 
 def _layout(place: Tensor) -> Layout:
     """Return the layout of tokens of one take at coordinates [n, 3]."""
-    return Layout((len(place),), place[:, 0], place[:, 1], place[:, 2])
+    return Layout((len(place),), *place.unbind(1))
 
 
 def _stored_rule(stored: dict[str, Any] | None, state: State) -> SegmentRule:

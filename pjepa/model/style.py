@@ -69,7 +69,7 @@ def take_mean(x: Tensor, layout: Layout) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Seen:
+class StyleSums:
     """What a take's earlier tokens reveal of its style: their sum along the axes, and their number.
 
     In double precision, so that a stream of any length adds up as a whole take does.
@@ -78,31 +78,34 @@ class Seen:
     total: Tensor  # [K] float64
     count: int
 
-    def after(self, x: Tensor, style: Style) -> Seen:
+    def after(self, x: Tensor, style: Style) -> StyleSums:
         """Return the statistics after the standardised tokens x [n, D] as well."""
         more = (x @ style.read).double().sum(dim=0)
-        return Seen(self.total + more, self.count + len(x))
+        return StyleSums(self.total + more, self.count + len(x))
 
 
 def visible_style(
-    x: Tensor, layout: Layout, block: Tensor, style: Style, look: float, seen: Seen | None = None
+    x: Tensor,
+    layout: Layout,
+    block: Tensor,
+    style: Style,
+    look: float,
+    past: StyleSums | None = None,
 ) -> Tensor:
     """Return the estimated style [N, D] from all tokens up to the end of each token's block.
 
-    `seen` are tokens of the take before these, of which there is then one only.
+    `past` are tokens of the take before these, of which there is then one only.
     """
-    estimates = []
-    first = 0
-    for length in layout.take_lengths:
-        part = x[first : first + length] @ style.read  # [T, K]
-        ids = block[first : first + length].contiguous()
+    lengths, estimates = list(layout.take_lengths), []
+    takes = zip(torch.split(x, lengths), torch.split(block.contiguous(), lengths), strict=True)
+    for tokens, ids in takes:
+        if not len(tokens):
+            continue
         count = torch.searchsorted(ids, ids, right=True)[:, None]  # [T, 1] visible tokens
-        if length:
-            total = part.cumsum(dim=0)[count[:, 0] - 1]
-            if seen is not None:
-                total = (total.double() + seen.total).to(total.dtype)
-                count = count + seen.count
-            mean = total / count
-            estimates.append(mean * style.strength / (style.strength + look / count))
-        first += length
+        total = (tokens @ style.read).cumsum(dim=0)[count[:, 0] - 1]  # [T, K]
+        if past is not None:
+            total = (total.double() + past.total).to(total.dtype)
+            count = count + past.count
+        mean = total / count
+        estimates.append(mean * style.strength / (style.strength + look / count))
     return torch.cat(estimates) @ style.write if estimates else torch.zeros_like(x)

@@ -196,6 +196,6 @@ def test_under_autocast_the_residual_stream_and_the_statistics_stay_in_full_prec
     x, layout = torch.randn(9, 6), layout_of_segments([[4, 5]])
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         encoder(x, layout)
-        rough = encoder.normalised(x, layout, layout.segment)
+        rough = encoder.normalised(x, layout)
     assert seen == [torch.float32] * 2
-    assert torch.equal(rough, encoder.normalised(x, layout, layout.segment))
+    assert torch.equal(rough, encoder.normalised(x, layout))

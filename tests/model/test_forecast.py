@@ -30,7 +30,7 @@ def test_the_numbers_are_their_equations(norm):
     x = tokens_of(sum(lengths), 0)
     layout = layout_of_segments([lengths])
     features = torch.split(made.encoder.encode(x, lengths), lengths)
-    normal = torch.split(made.encoder.normalised(x, layout, layout.segment), lengths)
+    normal = torch.split(made.encoder.normalised(x, layout), lengths)
     found = made.forecast(x, lengths)
     with torch.inference_mode():
         h = [made.heads(z, 1).mean(dim=0) for z in features]

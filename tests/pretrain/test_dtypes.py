@@ -74,7 +74,7 @@ def test_only_products_are_bf16(norm, monkeypatch):
         model.to("cuda")
         there = batch.to("cuda")
         with torch.autocast("cuda", torch.bfloat16):
-            normal = model.student.normalised(there.features, there.layout, there.layout.segment)
+            normal = model.student.normalised(there.features, there.layout)
             terms = model(there, model.counts(there))
     assert normal.dtype == single
     assert found["residual stream"] == {(single, single)}
