@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -36,32 +37,32 @@ class ShownTake:
     note: str = ""  # where they were read, if that has to be known
 
 
-def found_take(take_id: str) -> ShownTake:
+def shown_take(take_id: str) -> ShownTake:
     """Return the take of that id; an id that is not there is an error that names a near one."""
     config, root = read_section(DataConfig, "data"), data_root()
+    spans: Sequence[Any]
     written, note = paths.VIDEOS_TABLE.exists(), ""
     if written and config.path is not None and _older(config, root):
         written = not source_here(config, root)
-        note = f"{paths.TAKES} is older than params or data: " + (
-            "drawn as it was, the data is not on this machine"
-            if written
-            else "read from the source"
-        )
+        how = "drawn as it was, the data is not on this machine"
+        how = how if written else "read from the source"
+        note = f"{paths.TAKES} is older than params or data: {how}"
     if written:
         rows, names = read_videos(paths.VIDEOS_TABLE), read_classes(paths.CLASSES).names
-        table = read_segments(paths.SEGMENTS_TABLE)
-        mine = table.loc[table["take_id"] == take_id, ["start_s", "end_s", "label"]]
-        spans = [(float(start), float(end), int(label)) for start, end, label in mine.to_numpy()]
+        spans = list(read_segments(paths.SEGMENTS_TABLE).itertuples(index=False))
     else:
         source = open_source(config, root)
-        rows, names = source.videos, source.classes.names
-        spans = [(s.start_s, s.end_s, s.label) for s in source.segments if s.take_id == take_id]
+        rows, names, spans = source.videos, source.classes.names, source.segments
     by_id = {row.take_id: row for row in rows}
     if take_id not in by_id:
         near = get_close_matches(take_id, list(by_id), n=1, cutoff=0.3)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise InputError(f"no take {take_id!r} among {len(by_id)}{hint}")
-    named = [(a, b, names[label] if label >= 0 else "unknown") for a, b, label in spans]
+    named = [
+        (float(s.start_s), float(s.end_s), names[s.label] if s.label >= 0 else "unknown")
+        for s in spans
+        if s.take_id == take_id
+    ]
     return ShownTake(by_id[take_id], named, note)
 
 

@@ -97,12 +97,12 @@ def check_params() -> Params:
     return validated(values)
 
 
-def validated(values: Mapping[str, Any]) -> Params:
-    """Return the params of these values, or raise an error of one line."""
+def validated(values: Mapping[str, Any], where: object = PARAMS) -> Params:
+    """Return the params of these values, or raise an error of one line that says where."""
     try:
         return Params.model_validate(values)
     except ValidationError as error:
-        raise InputError(f"{PARAMS}: {first_fault(error, Params)}") from None
+        raise InputError(f"{where}: {first_fault(error, Params)}") from None
 
 
 def dotted(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:

@@ -13,14 +13,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import RoundTripRepresenter
 
-from pjepa.core.section import Section, first_fault, read_params
+from pjepa.core.section import Section, read_params
 from pjepa.storage.writing import atomic_file
-from pjepa.tools.params import Params
+from pjepa.tools.params import Params, validated
 from pjepa.tools.paths import PARAMS
 from pjepa.ui.console import InputError
 
@@ -55,12 +54,7 @@ def preset_values(name: str, keep: Sequence[str] = (), folder: Path | None = Non
         raise InputError(f"preset {name!r}: no such preset in {folder}/; {hint}")
     path = folder / f"{name}.yaml"
     changes = {**read_params(path), **_kept_sections(keep)}
-    try:
-        return Params.model_validate(changes)
-    except ValidationError as error:
-        fault = first_fault(error, Params)
-        place = f"{path} with the kept sections" if keep else f"{path}"
-        raise InputError(f"{place}: {fault}") from None
+    return validated(changes, f"{path} with the kept sections" if keep else path)
 
 
 def params_text(values: Params) -> str:

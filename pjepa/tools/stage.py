@@ -1,9 +1,10 @@
-"""How every stage starts: params checked, one-line errors, threads set."""
+"""How every stage starts, and how stages and tools end: in one line."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pjepa.core.machine import device_kind, machine_values
 from pjepa.core.section import read_params
@@ -20,20 +21,28 @@ def check_machine() -> None:
         check_cuda(str(machine["device"]))
 
 
-def stage_main(run: Callable[[], None]) -> None:
-    """Run a stage; bad input ends in one line on stderr and exit code 1, not a traceback."""
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """End on bad input or a failing disk with one line on stderr and exit code 1."""
     try:
-        check_params()
-        check_machine()
-        run()
-    except InputError as error:
+        yield
+    except BrokenPipeError:  # `| head` has seen enough; typer ends quietly
+        raise
+    except (InputError, OSError) as error:
         show_traceback()
-        print(f"error: {error}", file=sys.stderr)
+        file = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+        text = (error.strerror or error) if isinstance(error, OSError) else error
+        print(f"error: {file}{text}", file=sys.stderr)
         raise SystemExit(1) from None
-    except OSError as error:
-        where = "" if error.filename is None else f"{error.filename}: "
-        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
-        raise SystemExit(1) from None
+
+
+def stage_main(run: Callable[[], None]) -> None:
+    """Run a stage on checked params and machine."""
+    try:
+        with one_line_errors():
+            check_params()
+            check_machine()
+            run()
     except KeyboardInterrupt:
         print("interrupted; run the same command again to resume", file=sys.stderr)
         raise SystemExit(130) from None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +11,8 @@ from typer.core import TyperGroup
 
 import pjepa
 from pjepa.core.section import ReaderName, SegmentChoice
-from pjepa.ui.console import QUIET, VERBOSE, InputError, show_traceback
+from pjepa.tools.stage import one_line_errors as one_line_errors  # for all commands
+from pjepa.ui.console import QUIET, VERBOSE, InputError
 
 if TYPE_CHECKING:
     from pjepa.patches.config import PatchesConfig
@@ -40,8 +39,7 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names as `--help` shows them; one that ORDER lacks comes last."""
-        places = {name: place for place, name in enumerate(ORDER)}
-        return sorted(self.commands, key=lambda name: places.get(name, len(ORDER)))
+        return sorted(self.commands, key=lambda name: (*ORDER, name).index(name))
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; after an interrupt, say what to do next."""
@@ -123,24 +121,6 @@ def warn_of_stale_results() -> None:
         typer.echo(f"warning: results are older than the data: {stale}, then `dvc repro`", err=True)
 
 
-@contextmanager
-def one_line_errors() -> Iterator[None]:
-    """End on bad input or a failing disk with one line on stderr and exit code 1."""
-    try:
-        yield
-    except InputError as error:
-        show_traceback()
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-    except BrokenPipeError:  # `| head` has seen enough; typer ends quietly
-        raise
-    except OSError as error:
-        show_traceback()
-        where = "" if error.filename is None else f"{error.filename}: "
-        typer.echo(f"error: {where}{error.strerror or error}", err=True)
-        raise typer.Exit(1) from None
-
-
 # The option `--reader`, the same for every command that reads video.
 READER_HELP = "Video decoder; auto is PyAV."
 ReaderChoice = Annotated[ReaderName, typer.Option("--reader", help=READER_HELP)]
@@ -164,14 +144,10 @@ SegmentsOption = Annotated[
         help="Where segments end: as in training, where features change, or at a fixed length."
     ),
 ]
-
-
 SegmentTokensOption = Annotated[
     int | None,
     typer.Option("--segment-tokens", min=1, help="Tokens per segment (found: on average)."),
 ]
-
-
 TrainingOption = Annotated[
     Path,
     typer.Option(help="Token stream of the training data; sets the threshold of found segments."),

@@ -111,19 +111,19 @@ def view(
     reader: ProjectReader = None,
 ) -> None:
     """Draw a contact sheet of a take: the middle frame of every segment, its label and time."""
-    from pjepa.tools.look import draw_contact_sheet, found_take, picture_name, segment_tiles
+    from pjepa.tools.look import draw_contact_sheet, picture_name, segment_tiles, shown_take
 
     with one_line_errors():
-        found = found_take(take)
-        tiles, more = segment_tiles(found.segments, found.row.duration_s)
+        shown = shown_take(take)
+        tiles, more = segment_tiles(shown.segments, shown.row.duration_s)
         path = out or Path(picture_name(take))
-        check_target(path, "sheet", *([found.row.path] if found.row.video else []))
-        draw_contact_sheet(found.row, tiles, path, reading_config(reader))
+        check_target(path, "sheet", *([shown.row.path] if shown.row.video else []))
+        draw_contact_sheet(shown.row, tiles, path, reading_config(reader))
     note = f"; {more} segments are not shown" if more else ""
-    if found.note:
-        typer.echo(found.note, err=True)
-    count = f"{len(tiles)} of {len(found.segments)} segments{note}"
-    typer.echo(f"{path}: {count if found.segments else f'{len(tiles)} frames, no segments'}")
+    if shown.note:
+        typer.echo(shown.note, err=True)
+    count = f"{len(tiles)} of {len(shown.segments)} segments{note}"
+    typer.echo(f"{path}: {count if shown.segments else f'{len(tiles)} frames, no segments'}")
 
 
 @data.command()

@@ -26,15 +26,16 @@ def selftest(
     with one_line_errors():
         report = run_selftest(device, width, heads, tokens)
     typer.echo(json.dumps(report, indent=2))
+    if not report["ok"]:
+        say(
+            "selftest: this device does NOT compute what the CPU computes; please open an issue "
+            "with the JSON above"
+        )
+        raise typer.Exit(1)
     say(
         "selftest: this device computes what the CPU computes; paste the JSON into an issue, so "
         "that its speed is known"
-        if report["ok"]
-        else "selftest: this device does NOT compute what the CPU computes; please open an issue "
-        "with the JSON above"
     )
-    if not report["ok"]:
-        raise typer.Exit(1)
 
 
 @app.command(rich_help_panel=MACHINE)
@@ -48,24 +49,21 @@ def doctor(
     ] = False,
 ) -> None:
     """Check packages, codecs, devices, folders, params.yaml and weights. Exit code 1 on failure."""
-    from dataclasses import asdict
-
     from pjepa.tools.doctor import findings
 
-    broken, found = 0, []
     if verify:
         _verify()
         return
-    for finding in findings():
-        broken += finding.state == "broken"
-        if as_json:
-            found.append(asdict(finding))
-        else:
-            typer.echo(finding)
+    results = []
+    for result in findings():
+        results.append(result)
+        if not as_json:
+            typer.echo(result)
+    broken = sum(result.state == "broken" for result in results)
     if as_json:
-        typer.echo(
-            json.dumps({"pjepa": pjepa.__version__, "broken": broken, "findings": found}, indent=2)
-        )
+        listed = [vars(result) for result in results]
+        report = {"pjepa": pjepa.__version__, "broken": broken, "findings": listed}
+        typer.echo(json.dumps(report, indent=2))
     if broken:
         typer.echo(f"{broken} broken", err=True)
         raise typer.Exit(1)
