@@ -54,11 +54,7 @@ def intervals(
     convention: str = "release",
 ) -> dict[str, Interval]:
     """Return the interval of every metric, all on the same resamples."""
-    variants = _variants(stats)
-    takes = _common_takes(variants, groups)
-    weights = group_weights([groups[take] for take in takes], resamples, seed)
-    count = len({groups[take] for take in takes})
-    means = _means(variants, takes, convention, weights)
+    (means,), count = _resampled([stats], groups, resamples, seed, convention)
     return {name: _summary(values, count) for name, values in means.items()}
 
 
@@ -71,12 +67,23 @@ def difference_intervals(
     convention: str = "release",
 ) -> dict[str, Interval]:
     """Return the interval of a - b for every metric that both have."""
-    first, second = _variants(a), _variants(b)
-    takes = _common_takes([*first, *second], groups)
-    weights = group_weights([groups[take] for take in takes], resamples, seed)
-    count = len({groups[take] for take in takes})
-    ours, theirs = (_means(side, takes, convention, weights) for side in (first, second))
+    (ours, theirs), count = _resampled([a, b], groups, resamples, seed, convention)
     return {name: _summary(ours[name] - theirs[name], count) for name in ours if name in theirs}
+
+
+def _resampled(
+    sides: Sequence[Statistics | Sequence[Statistics]],
+    groups: Mapping[str, str],
+    resamples: int,
+    seed: int,
+    convention: str,
+) -> tuple[list[dict[str, Values]], int]:
+    """Return every metric of each side per resample, and how many groups there are."""
+    variants = [[side] if isinstance(side, Mapping) else list(side) for side in sides]
+    takes = _common_takes([one for side in variants for one in side], groups)
+    of_takes = [groups[take] for take in takes]
+    weights = group_weights(of_takes, resamples, seed)
+    return [_means(side, takes, convention, weights) for side in variants], len({*of_takes})
 
 
 def median_interval(
@@ -103,10 +110,6 @@ def _weighted_medians(values: Values, weights: Values) -> Values:
     upper = (reached >= total // 2 + 1).argmax(1)
     middle: Values = (ranked[lower] + ranked[upper]) / 2
     return middle
-
-
-def _variants(stats: Statistics | Sequence[Statistics]) -> list[Statistics]:
-    return [stats] if isinstance(stats, Mapping) else list(stats)
 
 
 def _common_takes(variants: Sequence[Statistics], groups: Mapping[str, str]) -> list[str]:

@@ -8,17 +8,23 @@ so many short false segments lower the score of the short bin.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pjepa.metrics.segmentation import LabelArray, best_overlaps, label_runs
+from pjepa.metrics.segmentation import (
+    LabelArray,
+    LabelRuns,
+    best_overlaps,
+    counted,
+    label_runs,
+)
 
 Seconds = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class SegmentHits:
+class SegmentHits(NamedTuple):
     """The segments of one take: how long each lasts and whether it was hit."""
 
     true_s: Seconds
@@ -48,23 +54,25 @@ def take_hits(
     threshold: float,
 ) -> SegmentHits:
     """Return the true and predicted segments of a take, background and unknown left out."""
-    ignored = set() if background is None else {background}
     prediction = np.where(truth < 0, -1, prediction)
-    true, found = label_runs(truth), label_runs(prediction)
-    own, other, overlap = best_overlaps(true, found, ignored)
-    reached = overlap >= threshold
-    own, other = own[reached], other[reached]
+    true, predicted = label_runs(truth), label_runs(prediction)
+    own, other, overlap = best_overlaps(true, predicted, background)
+    own, other = own[overlap >= threshold], other[overlap >= threshold]
     _, first = np.unique(other, return_index=True)  # the first predicted segment hits the truth
-    hit_true, hit_found = np.zeros(len(true.labels), bool), np.zeros(len(found.labels), bool)
-    hit_true[other], hit_found[own[first]] = True, True
-    counted = [(r.labels >= 0) & ~np.isin(r.labels, list(ignored)) for r in (true, found)]
-    lasted: list[Seconds] = [(r.ends - r.starts) * np.float64(step_s) for r in (true, found)]
     return SegmentHits(
-        lasted[0][counted[0]],
-        hit_true[counted[0]],
-        lasted[1][counted[1]],
-        hit_found[counted[1]],
+        *_lengths_and_hits(true, other, step_s, background),
+        *_lengths_and_hits(predicted, own[first], step_s, background),
     )
+
+
+def _lengths_and_hits(
+    segments: LabelRuns, hit: LabelArray, step_s: float, background: int | None
+) -> tuple[Seconds, NDArray[np.bool_]]:
+    """Return how long the counted segments last, and which of them are among `hit`."""
+    seconds = (segments.ends - segments.starts) * np.float64(step_s)
+    is_hit = np.isin(np.arange(len(segments.labels)), hit)
+    keep = counted(segments.labels, background)
+    return seconds[keep], is_hit[keep]
 
 
 def length_edges(true_s: Seconds, bins: int) -> Seconds:
@@ -77,20 +85,14 @@ def length_edges(true_s: Seconds, bins: int) -> Seconds:
 
 def length_bins(takes: Iterable[SegmentHits], edges: Seconds) -> list[LengthBin]:
     """Return the scores of every bin [low, high), pooled over takes; 0 for empty bins."""
-    rows = list(takes)
-    true_s, predicted_s = (
-        np.concatenate([getattr(row, name) for row in rows]) for name in ("true_s", "predicted_s")
-    )
-    true_hit, predicted_hit = (
-        np.concatenate([getattr(row, name) for row in rows])
-        for name in ("true_hit", "predicted_hit")
-    )
-    found = []
+    columns = zip(*takes, strict=True)
+    true_s, true_hit, predicted_s, predicted_hit = (np.concatenate(part) for part in columns)
+    bins = []
     for low, high in pairwise(edges):
-        mine, theirs = ((s >= low) & (s < high) for s in (true_s, predicted_s))
-        recall = 100.0 * true_hit[mine].sum() / max(mine.sum(), 1)
-        precision = 100.0 * predicted_hit[theirs].sum() / max(theirs.sum(), 1)
+        true, predicted = ((s >= low) & (s < high) for s in (true_s, predicted_s))
+        recall = 100.0 * true_hit[true].sum() / max(true.sum(), 1)
+        precision = 100.0 * predicted_hit[predicted].sum() / max(predicted.sum(), 1)
         f1 = 2 * recall * precision / (recall + precision) if recall + precision else 0.0
-        counts = int(mine.sum()), int(theirs.sum())
-        found.append(LengthBin(float(low), float(high), *counts, recall, precision, float(f1)))
-    return found
+        counts = int(true.sum()), int(predicted.sum())
+        bins.append(LengthBin(float(low), float(high), *counts, recall, precision, float(f1)))
+    return bins

@@ -7,7 +7,7 @@ by zero, two empty sequences score 100 and one empty sequence scores 0.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +19,8 @@ from pjepa.ui.console import InputError
 # Runs of equal labels, and comparisons of two sequences of runs.
 
 LabelArray = NDArray[np.int64]
+
+UNKNOWN = -1
 
 THRESHOLDS = {"f1_10": 0.10, "f1_25": 0.25, "f1_50": 0.50}
 
@@ -72,8 +74,13 @@ def edit_score(truth: Sequence[int], prediction: Sequence[int]) -> float:
     return 100.0 * (1 - edit_distance(truth, prediction) / longest) if longest else 100.0
 
 
+def counted(labels: LabelArray, background: int | None) -> NDArray[np.bool_]:
+    """Return which labels are known and not background."""
+    return (labels >= 0) & (labels != (UNKNOWN if background is None else background))
+
+
 def best_overlaps(
-    truth: LabelRuns, prediction: LabelRuns, ignored: set[int]
+    truth: LabelRuns, prediction: LabelRuns, background: int | None
 ) -> tuple[LabelArray, LabelArray, NDArray[np.float64]]:
     """Return predicted runs, the truth each overlaps best (the first on ties), and their IoU.
 
@@ -83,7 +90,7 @@ def best_overlaps(
     starts = np.union1d(truth.starts, prediction.starts)
     own, other = prediction.of_frame[starts], truth.of_frame[starts]
     label = prediction.labels[own]
-    same = (label == truth.labels[other]) & (label >= 0) & ~np.isin(label, list(ignored))
+    same = (label == truth.labels[other]) & counted(label, background)
     own, other = own[same], other[same]
     if not len(own):
         return own, other, np.zeros(0)
@@ -93,16 +100,6 @@ def best_overlaps(
     order = np.lexsort((np.arange(len(own)), -overlap, own))
     best = order[np.append(True, own[order][1:] != own[order][:-1])]
     return own[best], other[best], overlap[best]
-
-
-def segment_hits(truth: LabelRuns, prediction: LabelRuns, ignored: set[int]) -> list[int]:
-    """Return the true positives of F1@k for each threshold.
-
-    A predicted segment takes its best truth or none, and only the first predicted segment that
-    reaches a truth hits it: TP = number of distinct truths reached.
-    """
-    _, other, overlap = best_overlaps(truth, prediction, ignored)
-    return [len(np.unique(other[overlap >= k])) for k in THRESHOLDS.values()]
 
 
 def majority_vote(prediction: ArrayLike, segments: ArrayLike) -> LabelArray:
@@ -127,8 +124,6 @@ def majority_vote(prediction: ArrayLike, segments: ArrayLike) -> LabelArray:
 
 Values = NDArray[np.float64]
 ClassRow = tuple[int, float, float, float]  # class, frames right, frames true, frames predicted
-
-UNKNOWN = -1
 
 
 @dataclass(frozen=True)
@@ -175,17 +170,9 @@ class TakeStatistics:
     clips_correct: float = 0.0
     classes: tuple[ClassRow, ...] = ()
 
-    def row(self) -> list[float]:
-        """Return the plain counts, in the order of `COLUMNS`."""
-        return [getattr(self, name) for name in COLUMNS]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name, for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the statistics that `to_dict` wrote."""
+        """Return the statistics that `asdict` wrote."""
         rows = tuple((int(label), *counts) for label, *counts in values["classes"])
         return cls(**{**values, "classes": rows})
 
@@ -202,25 +189,31 @@ def take_statistics(
     background: int | None = None,
     convention: str = "release",
 ) -> TakeStatistics:
-    """Return the statistics of one take; `background` is ignored in segments and `action_*`."""
+    """Return the statistics of one take; `background` is ignored in segments and `action_*`.
+
+    A predicted segment takes its best truth or none, and only the first predicted segment that
+    reaches a truth hits it: the hits of F1@k are the distinct truths reached.
+    """
     rules = convention_named(convention)
     y, p = _checked(truth, prediction)
     p = np.where(y < 0, UNKNOWN, p)
-    ignored = set() if background is None else {background}
-    action = (y >= 0) & ~np.isin(y, list(ignored))
+    action = counted(y, background)
     segments = label_runs(y)
     right = y == p
     voted = y == majority_vote(p, np.where(y < 0, UNKNOWN, segments.of_frame))
     known = y >= 0
-    rows = class_rows(y, p, ignored)
+    rows = class_rows(y, p, background)
     if rules.deletes_ignored:
         y, p = y[action], p[action]
         segments = label_runs(y)
     predicted = label_runs(p)
-    true_names, predicted_names = (_segment_names(r, ignored) for r in (segments, predicted))
+    true_names, predicted_names = (
+        runs.labels[counted(runs.labels, background)].tolist() for runs in (segments, predicted)
+    )
     empty = not true_names and not predicted_names
     skipped = empty and rules.skips_empty_edit
-    hits = segment_hits(segments, predicted, ignored)
+    _, other, overlap = best_overlaps(segments, predicted, background)
+    hits = [float(len(np.unique(other[overlap >= k]))) for k in THRESHOLDS.values()]
     return TakeStatistics(
         frames=float(known.sum()),
         correct=float((known & right).sum()),
@@ -230,9 +223,9 @@ def take_statistics(
         action_voted_correct=float((action & voted).sum()),
         truth_segments=float(len(true_names)),
         predicted_segments=float(len(predicted_names)),
-        hits_10=float(hits[0]),
-        hits_25=float(hits[1]),
-        hits_50=float(hits[2]),
+        hits_10=hits[0],
+        hits_25=hits[1],
+        hits_50=hits[2],
         edit=0.0 if skipped else edit_score(true_names, predicted_names),
         edit_takes=0.0 if skipped else 1.0,
         classes=rows,
@@ -240,22 +233,15 @@ def take_statistics(
 
 
 def class_rows(
-    truth: LabelArray, prediction: LabelArray, ignored: set[int]
+    truth: LabelArray, prediction: LabelArray, background: int | None
 ) -> tuple[ClassRow, ...]:
     """Return the frames right, true and predicted of every class, over the known frames."""
-    known = truth >= 0
-    right = _counts(truth[known & (truth == prediction)])
-    true, predicted = _counts(truth[known]), _counts(prediction[known])
-    labels = sorted(label for label in {*true, *predicted} - ignored if label >= 0)
-    return tuple(
-        (label, right.get(label, 0.0), true.get(label, 0.0), predicted.get(label, 0.0))
-        for label in labels
-    )
-
-
-def _counts(labels: LabelArray) -> dict[int, float]:
-    names, counts = np.unique(labels, return_counts=True)
-    return dict(zip(names.tolist(), counts.astype(np.float64).tolist(), strict=True))
+    y, p = truth[truth >= 0], prediction[truth >= 0]
+    size = 1 + max(y.max(initial=0), p.max(initial=0))
+    parts = (y[y == p], y, p)
+    table = np.stack([np.bincount(part[part >= 0], minlength=size) for part in parts], axis=1)
+    present = set(np.flatnonzero(table.any(1)).tolist()) - {background}
+    return tuple((label, *table[label].astype(np.float64).tolist()) for label in sorted(present))
 
 
 def convention_named(name: str) -> Convention:
@@ -270,11 +256,6 @@ def _checked(truth: ArrayLike, prediction: ArrayLike) -> tuple[LabelArray, Label
     if y.ndim != 1 or y.shape != p.shape:
         raise InputError(f"truth {y.shape} and prediction {p.shape} must have equal lengths [T]")
     return y, p
-
-
-def _segment_names(runs: LabelRuns, ignored: set[int]) -> list[int]:
-    """Return the labels of the runs that are segments: known and not ignored."""
-    return [label for label in runs.labels.tolist() if label >= 0 and label not in ignored]
 
 
 METRICS = ("acc", "acc_bg", "edit", *THRESHOLDS, "acc_vote", "macro_f1")
@@ -293,7 +274,8 @@ def scores(
     a take has clips.
     """
     rules = convention_named(convention)
-    table = np.array([take.row() for take in takes], np.float64).reshape(-1, len(COLUMNS))
+    rows = [[getattr(take, name) for name in COLUMNS] for take in takes]
+    table = np.array(rows, np.float64).reshape(-1, len(COLUMNS))
     classes = class_table(takes)  # [takes, 3, C]
     weight = np.ones(len(takes)) if weights is None else weights
     if rules.pooled:
@@ -342,19 +324,18 @@ def _ratios(sums: Values, classes: Values, epsilon: float) -> dict[str, Values]:
     column = {name: sums[..., index] for name, index in COLUMNS.items()}
     predicted, true = column["predicted_segments"], column["truth_segments"]
     empty = 100.0 * (predicted == 0)
-    full = np.full_like(empty, 100.0)
 
-    def percent(part: str, whole: str, otherwise: Values) -> Values:
+    def percent(part: str, whole: str, otherwise: Values | float) -> Values:
         value = 100.0 * column[part] / np.where(column[whole] > 0, column[whole], 1.0)
         return np.where(column[whole] > 0, value, otherwise)
 
     found = {
         "acc": percent("action_correct", "action_frames", empty),
         "acc_bg": percent("correct", "frames", empty),
-        "edit": percent("edit", "edit_takes", 100.0 * full) / 100.0,
+        "edit": percent("edit", "edit_takes", 1e4) / 100.0,
         "acc_vote": percent("action_voted_correct", "action_frames", empty),
         "macro_f1": _mean_percent(2 * classes[..., 0, :], classes[..., 1, :] + classes[..., 2, :]),
-        CLIP_METRIC: percent("clips_correct", "clips", full),
+        CLIP_METRIC: percent("clips_correct", "clips", 100.0),
     }
     for name in THRESHOLDS:
         found[name] = _f1(column[name.replace("f1", "hits")], predicted, true, epsilon)
@@ -398,6 +379,5 @@ def clip_counts(
     starts, _ = runs(both)
     truth = labels[starts]
     sums = np.add.reduceat(probability.astype(np.float64), starts, axis=0)  # [clips, C]
-    counted = (truth >= 0) & (truth != (-1 if background is None else background))
-    right = sums.argmax(1) == truth
-    return float(counted.sum()), float((counted & right).sum())
+    clips = counted(truth, background)
+    return float(clips.sum()), float((clips & (sums.argmax(1) == truth)).sum())

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
+from scipy.stats import spearmanr
 
 from pjepa.core.runs import runs, segment_means
 
@@ -96,8 +96,8 @@ def progress(z: Points) -> Points | None:
     axis = z[-1] - z[0]
     if np.linalg.norm(axis) <= STILL:
         return None
-    found: Points = (z - z[0]) @ axis / (axis @ axis)
-    return found
+    p: Points = (z - z[0]) @ axis / (axis @ axis)
+    return p
 
 
 def trajectory(z: Points) -> Trajectory:
@@ -106,12 +106,17 @@ def trajectory(z: Points) -> Trajectory:
         return Trajectory(*[np.nan] * 7)
     path = path_2d(z)
     p = progress(z)
-    steps = np.zeros(0) if p is None else np.diff(p)
+    spearman = efficiency = monotonic = np.nan
+    if p is not None:
+        steps = np.diff(p)
+        spearman = float(spearmanr(np.arange(len(p)), np.round(p, 9)).statistic)
+        efficiency = float(abs(p[-1] - p[0]) / np.abs(steps).sum())
+        monotonic = float((steps >= -SLACK).mean())
     return Trajectory(
         straightness=path.straightness,
-        spearman=np.nan if p is None else _spearman(p),
-        efficiency=np.nan if p is None else float(abs(p[-1] - p[0]) / np.abs(steps).sum()),
-        monotonic=np.nan if p is None else float((steps >= -SLACK).mean()),
+        spearman=spearman,
+        efficiency=efficiency,
+        monotonic=monotonic,
         temporal_neighbor=temporal_neighbors(z),
         adjacent_cosine=float((1.0 - (z[:-1] * z[1:]).sum(1)).mean()),
         displacement=path.displacement,
@@ -151,13 +156,3 @@ def binned_progress(times: Points, p: Points, bins: int) -> Points:
     counts = np.bincount(place, minlength=bins)
     sums = np.bincount(place, weights=p, minlength=bins)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-
-
-def _spearman(p: Points) -> float:
-    """Return the rank correlation of p with its index; ties share their mean rank.
-
-    p_1 and p_T differ wherever p exists, so the ranks are never all equal.
-    """
-    ranks = rankdata(np.round(p, 9))
-    index = np.arange(len(p), dtype=np.float64)
-    return float(np.corrcoef(index, ranks)[0, 1])

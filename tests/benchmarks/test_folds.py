@@ -1,3 +1,5 @@
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ def details(takes, wrong, runs=1):
     truth = np.repeat([1, 2], 10)
     predicted = truth.copy()
     predicted[:wrong] = 3
-    rows = {take: take_statistics(truth, predicted, None).to_dict() for take in takes}
+    rows = {take: asdict(take_statistics(truth, predicted, None)) for take in takes}
     return {"fits": ["converged"], "runs": {"converged": [{"statistics": rows}] * runs},
             "groups": {take: take[0] for take in takes}}  # fmt: skip
 

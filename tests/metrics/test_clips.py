@@ -1,6 +1,7 @@
 """Whole segments classified: by the mean of their tokens' probabilities, known ones only."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def some_takes(count: int = 12, clips: bool = True) -> dict[str, TakeStatistics]
     for number in range(count):
         truth = np.repeat(random.integers(-1, 5, 8), 4)
         guess = np.where(random.random(32) < 0.6, truth, random.integers(0, 5, 32))
-        row = take_statistics(truth, guess, 0).to_dict()
+        row = asdict(take_statistics(truth, guess, 0))
         extra = {"clips": 7.0, "clips_correct": float(number % 8)} if clips else {}
         found[f"t{number}"] = TakeStatistics.from_dict(row | extra)
     return found
@@ -95,4 +96,4 @@ def test_one_frame_and_no_take(convention: str) -> None:
 
 def test_statistics_survive_json() -> None:
     take = next(iter(some_takes().values()))
-    assert TakeStatistics.from_dict(json.loads(json.dumps(take.to_dict()))) == take
+    assert TakeStatistics.from_dict(json.loads(json.dumps(asdict(take)))) == take

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ report: {bootstrap: 60}
 def write_cell(cell: Cell) -> None:
     """A cell's files as the probe stage writes them, as far as a comparison reads them."""
     rows = [
-        {"statistics": {take: row.to_dict() for take, row in variant.items()}}
+        {"statistics": {take: asdict(row) for take, row in variant.items()}}
         for variant in cell.statistics.variants
     ]
     spans = {name: vars(cell.intervals[name]) for name in cell.metrics}

@@ -1,6 +1,5 @@
 """One cell of the results: a probe on a representation, written as a folder."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,7 +31,7 @@ from pjepa.probes.base.scoring import (
 )
 from pjepa.probes.base.sparsity import Budget, budgeted_roles, label_budget
 from pjepa.probes.base.streamed import cell_streaming
-from pjepa.storage.writing import atomic_folder, write_json
+from pjepa.storage.writing import atomic_folder, write_csv, write_json
 from pjepa.streams.stream import StreamReader, read_labels
 from pjepa.ui.console import InputError, say
 
@@ -55,28 +54,21 @@ def write_predictions(
     """Write `predictions.parquet`, `segments.csv` and `model/` of one fit."""
     result.probe.save(folder / "model")
     write_classes(folder / "model" / "classes.json", classes)
-    with (
-        pq.ParquetWriter(folder / "predictions.parquet", PREDICTIONS) as table,
-        (folder / "segments.csv").open("w", newline="", encoding="utf-8") as file,
-    ):
-        sheet = csv.writer(file, lineterminator="\n")
-        sheet.writerow(["take", "start", "end", "label", "score"])
+    segments: list[list[str]] = []
+    with pq.ParquetWriter(folder / "predictions.parquet", PREDICTIONS) as file:
         for take, prediction in result.predictions.items():
             times = reader.read_layout(take).times
-            columns = [
-                [take] * len(times),
-                times,
-                labels[take],
-                prediction.labels,
-                prediction.scores,
-            ]
-            arrays = [
-                pa.array(column, type=kind)
-                for column, kind in zip(columns, PREDICTIONS.types, strict=True)
-            ]
-            table.write_table(pa.Table.from_arrays(arrays, schema=PREDICTIONS))
-            for row in segment_rows(prediction, times, 1 / reader.info.fps, classes.names):
-                sheet.writerow([sheet_cell(take), *row])
+            columns = {
+                "take_id": [take] * len(times),
+                "time_s": times,
+                "label": labels[take],
+                "prediction": prediction.labels,
+                "score": prediction.scores,
+            }
+            file.write_table(pa.Table.from_pydict(columns, schema=PREDICTIONS))
+            rows = segment_rows(prediction, times, 1 / reader.info.fps, classes.names)
+            segments += [[sheet_cell(take), *row] for row in rows]
+    write_csv(folder / "segments.csv", ["take", "start", "end", "label", "score"], segments)
 
 
 def segment_rows(
@@ -103,21 +95,21 @@ Fits = Mapping[str, Sequence[Run]]  # the first is the one that tables show
 
 def cell_metrics(fits: Fits) -> dict[str, float]:
     """Return means over variants and seeds: the first fit plain, others under their name."""
-    found: dict[str, float] = {}
+    means: dict[str, float] = {}
     for place, (fit, runs) in enumerate(fits.items()):
         rows = [run.result.metrics() for run in runs]
         prefix = f"{fit}_" if place else ""
-        found |= {prefix + name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
-    return found
+        means |= {prefix + name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+    return means
 
 
 def cell_warnings(cell: CellData, metrics: Mapping[str, float], fits: Fits) -> list[str]:
     """Return what a reader of the numbers should know, a sentence each."""
-    found = []
+    warnings = []
     if "paper_acc" in metrics:
         gap = metrics["acc"] - metrics["paper_acc"]
         if abs(gap) > DISAGREEMENT:
-            found.append(
+            warnings.append(
                 f"the fits differ by {abs(gap):.1f} points of acc (converged {metrics['acc']:.1f}, "
                 f"paper {metrics['paper_acc']:.1f}); trust the converged one"
             )
@@ -127,13 +119,13 @@ def cell_warnings(cell: CellData, metrics: Mapping[str, float], fits: Fits) -> l
         if not run.result.probe.details["converged"]
     ]
     if stopped:
-        found.append(
+        warnings.append(
             f"the converged fit stopped after {stopped[0]} iterations above its tolerance; "
             "raise probe.linear.max_iterations"
         )
     if chose_on_reported(cell):
-        found.append(f"chosen on {cell.roles.split}, the split that is reported: too high")
-    return found
+        warnings.append(f"chosen on {cell.roles.split}, the split that is reported: too high")
+    return warnings
 
 
 def chose_on_reported(cell: CellData) -> bool:
@@ -153,7 +145,7 @@ def cell_details(cell: CellData, fits: Fits, budget: Budget) -> dict[str, Any]:
         "takes": takes,
         "groups": dict(roles.groups),
         "selection": {"on": common.select_on, "on_reported": chose_on_reported(cell)},
-        "labels": budget.to_dict(),
+        "labels": asdict(budget),
         "sight": probe_sight(cell, next(iter(fits.values()))[0]),
         "convention": CONVENTION,
         "conventions": all_conventions(cell, next(iter(fits.values()))),
@@ -166,8 +158,8 @@ def cell_details(cell: CellData, fits: Fits, budget: Budget) -> dict[str, Any]:
 def run_intervals(cell: CellData, runs: Sequence[Run]) -> dict[str, dict[str, float]]:
     """Return the interval of every metric over groups; runs are averaged in each resample."""
     variants = [run.result.statistics for run in runs]
-    found = intervals(variants, cell.roles.groups, cell.common.bootstrap, cell.common.seed)
-    return {name: asdict(value) for name, value in found.items()}
+    by_metric = intervals(variants, cell.roles.groups, cell.common.bootstrap, cell.common.seed)
+    return {name: asdict(value) for name, value in by_metric.items()}
 
 
 def probe_sight(cell: CellData, run: Run) -> dict[str, Any]:
@@ -265,6 +257,3 @@ def open_cell(
     roles = budgeted_roles(before, labels, common.label_fraction, common.seed, thinned)
     budget = label_budget(before, roles, common.label_fraction, readers[0].info.provenance)
     return CellData(probe, representation, readers, labels, takes, classes, roles, common), budget
-
-
-# Skipped cells: a data set without labels still runs to the report.

@@ -1,7 +1,7 @@
 """The interface of every fitted probe, linear or trained."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -279,7 +279,7 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything about the run as JSON values."""
-        statistics = {take: row.to_dict() for take, row in self.result.statistics.items()}
+        statistics = {take: asdict(row) for take, row in self.result.statistics.items()}
         return {
             "variant": self.variant,
             "seed": self.seed,

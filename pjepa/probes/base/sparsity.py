@@ -6,7 +6,6 @@ the paper, the takes that choices are made on are thinned as well: their labels 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -19,18 +18,11 @@ from pjepa.ui.console import InputError
 class Budget:
     """How many labelled takes a probe was given, and what the budget does not reach."""
 
-    fraction: float
+    label_fraction: float
     takes: int
     of: int
     variant: str  # full | honest | paper
     why: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the values for JSON."""
-        return {"label_fraction": self.fraction, "takes": self.takes, "of": self.of} | {
-            "variant": self.variant,
-            "why": self.why,
-        }
 
 
 def budgeted_roles(

@@ -26,7 +26,7 @@ from pjepa.streams.provenance import Provenance
 from pjepa.streams.stream import Take
 from pjepa.ui.console import Meter
 
-# Streaming inference (paper Sec.
+Tick = Callable[[], None]  # called after every prefix that was run again
 
 
 def segment_steps(segments: Index) -> Index:
@@ -60,20 +60,16 @@ def streamed(
     features: Features,
     segments: Index,
     ends: Index,
-    tick: Callable[[], None] = lambda: None,
+    tick: Tick = lambda: None,
 ) -> Features:
-    """Return probabilities [T, C], each row predicted from the prefix in which it was new.
-
-    `tick` is called after every prefix that was run again.
-    """
-    found = probe.predict(features, segments).copy()
+    """Return probabilities [T, C], each row predicted from the prefix in which it was new."""
+    probability = probe.predict(features, segments).copy()
     spans = repeated_steps(probe.sight, segments, ends)
-    for (start, end), part in zip(
-        spans, probe.predict_newest(features, segments, spans), strict=True
-    ):
-        found[start:end] = part
+    newest = probe.predict_newest(features, segments, spans)
+    for (start, end), rows in zip(spans, newest, strict=True):
+        probability[start:end] = rows
         tick()
-    return found
+    return probability
 
 
 @dataclass(frozen=True)
@@ -101,26 +97,26 @@ def cell_streaming(cell: CellData, runs: Sequence[Run]) -> dict[str, Any]:
         for run in runs for p in protocols for take in layouts
     )  # fmt: skip
     if not total:  # every protocol equals one pass: nothing worth a progress line
-        return {p.name: protocol_entry(cell, runs, p, None) for p in protocols}
+        return {p.name: protocol_entry(cell, runs, p, lambda: None) for p in protocols}
     with Meter(f"{cell.name}, streamed", total, "step") as meter:
-        return {p.name: protocol_entry(cell, runs, p, meter) for p in protocols}
+        return {p.name: protocol_entry(cell, runs, p, meter.advance) for p in protocols}
 
 
 def protocol_entry(
-    cell: CellData, runs: Sequence[Run], protocol: StreamingProtocol, meter: Meter | None
+    cell: CellData, runs: Sequence[Run], protocol: StreamingProtocol, tick: Tick
 ) -> dict[str, Any]:
     """Return the streamed metrics, their intervals and statistics, and what could be seen."""
-    found = [streamed_statistics(cell, run, protocol, meter) for run in runs]
-    rows = [{k: float(v) for k, v in scores(list(row.values())).items()} for row in found]
-    spread = intervals(found, cell.roles.groups, cell.common.bootstrap, cell.common.seed)
+    by_run = [streamed_statistics(cell, run, protocol, tick) for run in runs]
+    rows = [{k: float(v) for k, v in scores(list(row.values())).items()} for row in by_run]
+    spread = intervals(by_run, cell.roles.groups, cell.common.bootstrap, cell.common.seed)
     entry: dict[str, Any] = {
         "metrics": {name: float(np.mean([row[name] for row in rows])) for name in rows[0]},
         "intervals": {name: asdict(value) for name, value in spread.items()},
         "boundaries": boundaries_used(runs[0].result.probe.sight, protocol),
         "runs": [
             {"variant": run.variant, "seed": run.seed}
-            | {"statistics": {take: value.to_dict() for take, value in statistics.items()}}
-            for run, statistics in zip(runs, found, strict=True)
+            | {"statistics": {take: asdict(value) for take, value in statistics.items()}}
+            for run, statistics in zip(runs, by_run, strict=True)
         ],
     }
     if protocol.name == "seconds":
@@ -130,25 +126,22 @@ def protocol_entry(
 
 def boundaries_used(sight: Sight, protocol: StreamingProtocol) -> str:
     """Return whose boundaries the streamed predictions need."""
-    told = protocol.name == "segments" or sight.to == "segment"
-    return "annotated" if told else "none"
+    annotated = protocol.name == "segments" or sight.to == "segment"
+    return "annotated" if annotated else "none"
 
 
 def streamed_statistics(
-    cell: CellData, run: Run, protocol: StreamingProtocol, meter: Meter | None
+    cell: CellData, run: Run, protocol: StreamingProtocol, tick: Tick
 ) -> Statistics:
     """Return the statistics of every reported take, streamed."""
-    found = {}
+    statistics = {}
     for name in cell.roles.reported:
         take = cell.readers[run.variant].read(name)
-        segments = probe_segments(take.segment)
-        probability = streamed(
-            run.result.probe, take.features, segments, protocol.ends(take),
-            (lambda: None) if meter is None else meter.advance,
-        )  # fmt: skip
+        segments, ends = probe_segments(take.segment), protocol.ends(take)
+        probability = streamed(run.result.probe, take.features, segments, ends, tick)
         labels = cell.labels[name].astype(np.int64)
-        found[name] = scored(labels, probability, segments, cell.classes.background)
-    return found
+        statistics[name] = scored(labels, probability, segments, cell.classes.background)
+    return statistics
 
 
 def visible_future(cell: CellData, run: Run, protocol: StreamingProtocol) -> dict[str, Any]:
@@ -165,14 +158,14 @@ def visible_future(cell: CellData, run: Run, protocol: StreamingProtocol) -> dic
         ahead.append(seconds_ahead(seen, take.times))
         equal = equal and not repeated_steps(sight, segments, ends)
     upstream = cell.readers[run.variant].info.provenance
-    kept = protocol.name == "segments" and upstream.inside_segments
+    same_ends = protocol.name == "segments" and upstream.inside_segments
     both = (max(ahead), upstream.lookahead_s)
     return {
         "equals_offline": equal,
         "probe_lookahead_s": max(ahead),
         "representation_lookahead_s": upstream.lookahead_s,
         "representation_whole_take": upstream.whole_take,
-        "lookahead_s": max(both) if kept else sum(both),
+        "lookahead_s": max(both) if same_ends else sum(both),
         "note": future_note(protocol.name, upstream),
     }
 

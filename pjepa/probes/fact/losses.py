@@ -29,9 +29,9 @@ class Truth:
         known = self.segment_of_frame >= 0
         runs = exchange.runs
         place = known.nonzero().squeeze(1) if runs is None else runs.of_frame[known]
-        found = exchange.a2f.new_zeros(len(exchange.a2f), len(self.classes))
-        ones = found.new_ones(len(place))
-        return found.index_put_((place, self.segment_of_frame[known]), ones, accumulate=True)
+        counts = exchange.a2f.new_zeros(len(exchange.a2f), len(self.classes))
+        ones = counts.new_ones(len(place))
+        return counts.index_put_((place, self.segment_of_frame[known]), ones, accumulate=True)
 
 
 class Match(NamedTuple):
@@ -149,7 +149,7 @@ def exchange_terms(
     f2a = exchange.f2a.T[labelled][:, match.token].log_softmax(0)  # [P, S]
     a2f = exchange.a2f[labelled][:, match.token].log_softmax(1)
     weighted = target * weights.segments
-    found = {
+    terms = {
         "f2a": -(f2a * weighted).sum() / target.sum(),
         "a2f": -(a2f * weighted).sum() / len(target),
     }
@@ -157,32 +157,34 @@ def exchange_terms(
         logits = exchange.logits[labelled]
         classes = torch.zeros_like(logits).index_add_(1, truth.classes, cover)  # [P, C]
         total = cross_entropy(logits, classes, weights.classes[:-1], reduction="sum")
-        found["seg"] = total / len(logits)
-    return found
+        terms["seg"] = total / len(logits)
+    return terms
 
 
 def loss_terms(
     output: BlockOutput, truth: Truth, match: Match, weights: LossWeights
 ) -> dict[str, Tensor]:
     """Return every term of one block, unweighted."""
-    found = {"smooth": block_smoothness(output)}
-    found["frame"] = frame_loss(output.frame_logits, truth, weights.classes)
-    found["token"] = token_loss(output.token_logits, truth, match, weights.classes)
+    terms = {
+        "smooth": block_smoothness(output),
+        "frame": frame_loss(output.frame_logits, truth, weights.classes),
+        "token": token_loss(output.token_logits, truth, match, weights.classes),
+    }
     if output.exchange is not None:
-        found |= exchange_terms(output.exchange, truth, match, weights)
-    return found
+        terms |= exchange_terms(output.exchange, truth, match, weights)
+    return terms
 
 
 def block_smoothness(output: BlockOutput) -> Tensor:
     """Return the smoothness of the frames' classes and, in block u, of both attentions."""
-    found, exchange = smoothness(output.frame_logits), output.exchange
+    total, exchange = smoothness(output.frame_logits), output.exchange
     if exchange is not None and exchange.runs is None:
-        found = found + smoothness(exchange.a2f) + smoothness(exchange.f2a.T)
-    return found
+        total = total + smoothness(exchange.a2f) + smoothness(exchange.f2a.T)
+    return total
 
 
 def block_loss(terms: dict[str, Tensor], smooth_weight: float) -> Tensor:
     """Return the sum of a block's terms; in block U frames and runs share one place."""
     frame = (terms["frame"] + terms["seg"]) / 2 if "seg" in terms else terms["frame"]
-    found = frame + terms["token"] + smooth_weight * terms["smooth"]
-    return found + terms["f2a"] + terms["a2f"] if "f2a" in terms else found
+    total = frame + terms["token"] + smooth_weight * terms["smooth"]
+    return total + terms["f2a"] + terms["a2f"] if "f2a" in terms else total

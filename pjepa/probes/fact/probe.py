@@ -90,8 +90,8 @@ class Fact(TemporalProbe):
         if not len(truth.classes):
             smooth = [block_smoothness(output) for output in outputs]
             return self.config.smooth_weight * torch.stack(smooth).mean()
-        found = [block_loss(t, self.config.smooth_weight) for t in self.terms(outputs, truth)]
-        return torch.stack(found).mean()
+        terms = self.terms(outputs, truth)
+        return torch.stack([block_loss(t, self.config.smooth_weight) for t in terms]).mean()
 
     def terms(self, outputs: Outputs, truth: Truth) -> list[dict[str, Tensor]]:
         """Return the unweighted loss terms of every block; all share the last one's match."""

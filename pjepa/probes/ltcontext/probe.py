@@ -164,11 +164,11 @@ class LTContext(TemporalProbe):
         scene = self._scene(x, segments, None if valid is None else valid.bool())
         logits, f = self.stage1(x, None, scene)
         f = scene.masked(self.dim_reduction(f))
-        found = [logits]
+        stages = [logits]
         for stage in self.stages:
-            logits, f = stage(scene.masked(found[-1].softmax(-1)), f, scene)
-            found.append(logits)
-        return found if features.ndim == 3 else [logits[0] for logits in found]
+            logits, f = stage(scene.masked(logits.softmax(-1)), f, scene)
+            stages.append(logits)
+        return stages if features.ndim == 3 else [logits[0] for logits in stages]
 
     def loss(self, stage_logits: Sequence[Tensor], labels: Tensor) -> Tensor:
         """Return the sum of the stages' losses for labels [T] (or [B, T]); < 0 is unknown."""
@@ -242,16 +242,16 @@ OFFICIAL_NAMES = {
 def official_weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return our state dict, given that of an official model, LTContext's or the release's."""
     state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
-    found = {}
+    ours = {}
     for name, tensor in state.items():
         if ".proj_k." in name or ".proj_v." in name:
             continue
         parts = [name.replace(".proj_q.", f".proj_{part}.") for part in "qkv"]
         whole = torch.cat([state[part] for part in parts]) if ".proj_q." in name else tensor
-        for theirs, ours in OFFICIAL_NAMES.items():
-            name = name.replace(theirs, ours)
-        found[name] = whole.squeeze(-1) if whole.ndim == 3 else whole  # [out, in, 1] -> [out, in]
-    return found
+        for official, new in OFFICIAL_NAMES.items():
+            name = name.replace(official, new)
+        ours[name] = whole.squeeze(-1) if whole.ndim == 3 else whole  # [out, in, 1] -> [out, in]
+    return ours
 
 
 KIND = TrainedKind("ltcontext", CONFIG, LTContext)
