@@ -5,17 +5,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from pjepa.core.tables import TAKES, Classes, write_classes, write_table
+from pjepa.core.tables import Classes
 from pjepa.features.config import ControlsConfig
 from pjepa.features.controls import history
 from pjepa.live.outlook import Outlook, Ridge
-from pjepa.model.config import EncoderConfig
-from pjepa.model.encoder import ProcedureEncoder
 from pjepa.probes.base.scoring import Roles
 from pjepa.probes.linear.config import LinearConfig
 from pjepa.storage.reading import read_json
-from pjepa.streams.provenance import StreamInfo
-from pjepa.streams.stream import StreamReader, StreamWriter, Take, write_labels
+from pjepa.streams.stream import StreamReader, Take, read_labels
 from pjepa.takes.demo.world import build_chain
 from pjepa.tools import paths
 from pjepa.tools.cli import app
@@ -32,34 +29,22 @@ from pjepa.tools.questions import (
     segment_mean,
     take_cuts,
 )
+from tests.worlds.token_projects import make_take, small_encoder, write_project
 
 LENGTHS = [5, 1, 8, 4]
+TAKE = make_take(LENGTHS)
+CUTS = take_cuts(TAKE.segment)
 
 
-def make_take(lengths=LENGTHS, seed=0, width=6, name="take"):
-    count = sum(lengths)
-    features = np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
-    segment = np.repeat(np.arange(len(lengths)), lengths).astype(np.int32)
-    offset = np.concatenate([np.arange(n) for n in lengths]).astype(np.int32)
-    return Take(name, features, np.arange(count) / 2.0, segment, offset)
-
-
-def small_encoder(**changes):
-    torch.manual_seed(0)
-    shape = {"width": 16, "depth": 2, "heads": 2, "block": 4, "attention": "clip_causal"}
-    return ProcedureEncoder(EncoderConfig(d_in=6, **{**shape, **changes})).eval()
-
-
-def ended(take, end):
+def ended(take: Take, end: int) -> Take:
     """The take as if it ended there."""
     parts = (take.features, take.times, take.segment, take.offset)
     return Take(take.take_id, *(part[:end] for part in parts))
 
 
 def test_a_cut_shows_its_share_of_the_segment_and_one_token_at_least():
-    cuts = take_cuts(make_take().segment)
-    assert cuts.share[:4].tolist() == list(SHARES)
-    assert (cuts.end - cuts.start).reshape(-1, 4).tolist() == [
+    assert CUTS.share[:4].tolist() == list(SHARES)
+    assert (CUTS.end - CUTS.start).reshape(-1, 4).tolist() == [
         [2, 3, 4, 5],
         [1, 1, 1, 1],
         [2, 4, 6, 8],
@@ -77,67 +62,56 @@ def test_a_cut_shows_its_share_of_the_segment_and_one_token_at_least():
     ],
 )
 def test_the_encoder_at_a_cut_is_that_of_a_take_that_ends_there(changes):
-    encoder, take = small_encoder(**changes), make_take()
-    cuts = take_cuts(take.segment)
-    last, mean = encoded_cuts(encoder, take, cuts)
-    for place, (start, end) in enumerate(zip(cuts.start, cuts.end, strict=True)):
-        part = ended(take, end)
+    encoder = small_encoder(block=4, **changes)
+    last, mean = encoded_cuts(encoder, TAKE, CUTS)
+    for row, (start, end) in enumerate(zip(CUTS.start, CUTS.end, strict=True)):
+        part = ended(TAKE, end)
         segments = encoder.segments(part.features, part.segment, "the take")
-        lengths = np.bincount(segments).tolist()
-        expected = encoder.encode(part.features, lengths).numpy()
-        np.testing.assert_allclose(last[place], expected[-1], atol=1e-5)
-        np.testing.assert_allclose(mean[place], expected[start:].mean(axis=0), atol=1e-5)
+        expected = encoder.encode(part.features, np.bincount(segments).tolist()).numpy()
+        np.testing.assert_allclose(last[row], expected[-1], atol=1e-5)
+        np.testing.assert_allclose(mean[row], expected[start:].mean(axis=0), atol=1e-5)
 
 
 def test_controls_at_a_cut_are_those_of_a_take_that_ends_there():
-    take = make_take()
-    cuts = take_cuts(take.segment)
-    means, context = segment_mean(take, cuts), past(take, cuts)
-    for place, (start, end) in enumerate(zip(cuts.start, cuts.end, strict=True)):
-        np.testing.assert_allclose(means[place], take.features[start:end].mean(axis=0), atol=1e-6)
-        expected = history(ended(take, end), ControlsConfig(), 2.0)[-1]
-        np.testing.assert_allclose(context[place], expected, atol=1e-6)
+    means, context = segment_mean(TAKE, CUTS), past(TAKE, CUTS)
+    for row, (start, end) in enumerate(zip(CUTS.start, CUTS.end, strict=True)):
+        np.testing.assert_allclose(means[row], TAKE.features[start:end].mean(axis=0), atol=1e-6)
+        expected = history(ended(TAKE, end), ControlsConfig(), 2.0)[-1]
+        np.testing.assert_allclose(context[row], expected, atol=1e-6)
 
 
-def test_the_next_step_leaps_over_background_and_is_not_asked_in_it():
+@pytest.mark.parametrize(("background", "expected"), [(0, [2, -1, -1, -1]), (None, [0, 2, 0, -1])])
+def test_the_next_step_leaps_over_background_and_is_not_asked_in_it(background, expected):
     labels = np.repeat([3, 0, 2, 0], LENGTHS)
-    found = next_steps(labels, take_cuts(make_take().segment), background=0)
-    assert found.reshape(-1, 4)[:, 0].tolist() == [2, -1, -1, -1]
-    kept = next_steps(labels, take_cuts(make_take().segment), background=None)
-    assert kept.reshape(-1, 4)[:, 0].tolist() == [0, 2, 0, -1]
-
-
-def write_circle(path):
-    """Four steps in a circle, two of which look the same, so that only the past tells them."""
-    info = StreamInfo(source="circle", fps=2.0, width=6)
-    labels, draw = {}, np.random.default_rng(0)
-    looks = np.eye(6, dtype=np.float32)[[0, 1, 0, 2]]  # steps 1, 2, 3, 4
-    with StreamWriter(path, info, "float32") as writer:
-        for number in range(12):
-            lengths = draw.integers(2, 6, 12).tolist()
-            steps = (number + np.arange(12)) % 4
-            take = make_take(lengths, number, name=f"t{number:02d}")
-            shown = np.repeat(looks[steps], lengths, axis=0)
-            writer.write(take.with_features(shown + 0.05 * take.features))
-            labels[take.take_id] = np.repeat(steps + 1, lengths).astype(np.int32)
-    return labels
+    found = next_steps(labels, CUTS, background)
+    assert found.reshape(-1, 4)[:, 0].tolist() == expected
 
 
 @pytest.fixture(scope="module")
 def circle(tmp_path_factory):
-    path = tmp_path_factory.mktemp("circle") / "stream.parquet"
-    labels = write_circle(path)
-    names = tuple(labels)
-    roles = Roles(names[:6], names[6:8], names[8:], "test", {name: name for name in names})
-    world = build_questions(StreamReader(path), labels, 0, names, {"pjepa": small_encoder()})
-    return world, roles
+    """Four steps in a circle, two of which look the same, so that only the past tells them."""
+    folder, takes, draw = tmp_path_factory.mktemp("circle"), {}, np.random.default_rng(0)
+    looks = np.eye(6, dtype=np.float32)[[0, 1, 0, 2]]  # steps 1, 2, 3, 4
+    for number in range(12):
+        lengths = draw.integers(2, 6, 12).tolist()
+        steps = (number + np.arange(12)) % 4
+        take = make_take(lengths, f"t{number:02d}", number)
+        features = np.repeat(looks[steps], lengths, axis=0) + 0.05 * take.features
+        labels = np.repeat(steps + 1, lengths).astype(np.int32)
+        takes[take.take_id] = (take.with_features(features), labels)
+    classes = Classes(("background", "a", "b", "c", "d"), 0)
+    names = tuple(takes)
+    write_project(folder, takes, classes, ["train"] * 8 + ["test"] * 4, names[6:8])
+    return folder
 
 
 def test_who_knows_the_past_foresees_and_the_clock_tells_progress(circle, tmp_path):
-    world, roles = circle
-    steps = {
-        name: guess for name, (_, guess) in next_answers(world, roles, 5, LinearConfig()).items()
-    }
+    labels = read_labels(circle / paths.LABELS)
+    names = tuple(labels)
+    roles = Roles(names[:6], names[6:8], names[8:], "test", {name: name for name in names})
+    stream = StreamReader(circle / paths.STREAM)
+    world = build_questions(stream, labels, 0, names, {"pjepa": small_encoder(block=4)})
+    steps = {n: guess for n, (_, guess) in next_answers(world, roles, 5, LinearConfig()).items()}
     ridges, times = progress_answers(world, roles)
     answers = score_answers(world, roles, steps, times)
     rows = answers.next["100%"]
@@ -145,13 +119,13 @@ def test_who_knows_the_past_foresees_and_the_clock_tells_progress(circle, tmp_pa
     assert 50 < rows["raw"]["value"].mean < 85  # after the common look it has to guess
     assert rows["history"]["- raw"].mean > 10
     assert rows["history"]["- raw"].groups == 4
-    right, asked_for = 0, 0
+    right, asked = 0, 0
     for take in roles.reported:
         here = (world.next[take] >= 0) & (world.cuts[take].share == 0.25)
         right += int((steps["raw"][take] == world.next[take])[here].sum())
-        asked_for += int(here.sum())
-    assert asked_for == 4 * 11
-    assert answers.next["25%"]["raw"]["value"].mean == pytest.approx(100 * right / asked_for)
+        asked += int(here.sum())
+    assert asked == 4 * 11
+    assert answers.next["25%"]["raw"]["value"].mean == pytest.approx(100 * right / asked)
     shares = [answers.next[f"{share:.0%}"]["raw"]["value"].mean for share in SHARES]
     assert answers.next["all"]["raw"]["value"].mean == pytest.approx(np.mean(shares))
     assert answers.progress["constant"]["value"].mean == pytest.approx(25, abs=3)
@@ -162,24 +136,9 @@ def test_who_knows_the_past_foresees_and_the_clock_tells_progress(circle, tmp_pa
 
 
 @pytest.mark.slow
-def test_the_command_prints_both_tables_and_leaves_what_live_runs_load(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    paths.TOKENS.mkdir(parents=True)
-    labels = write_circle(paths.STREAM)
-    write_labels(paths.LABELS, [(t, np.arange(len(x)) / 2.0, x) for t, x in labels.items()])
-    text = dict.fromkeys(("dataset", "task", "recording", "participant", "view"), "")
-    rows = [
-        {
-            "take_id": take,
-            "group": take,
-            "split": "train" if n < 8 else "test",
-            "holdout": n in (6, 7),
-        }
-        for n, take in enumerate(labels)
-    ]
-    write_table(paths.TAKES_TABLE, [row | text for row in rows], TAKES)
-    write_classes(paths.CLASSES, Classes(("background", "a", "b", "c", "d"), 0))
-    encoder = small_encoder()
+def test_the_command_prints_both_tables_and_leaves_what_live_runs_load(circle, monkeypatch):
+    monkeypatch.chdir(circle)
+    encoder = small_encoder(block=4)
     encoder.save_pretrained(paths.ENCODER)
     paths.PARAMS.write_text("threads: 1\n")
     torch.set_num_threads(2)
@@ -196,6 +155,6 @@ def test_the_command_prints_both_tables_and_leaves_what_live_runs_load(tmp_path,
 
 def test_the_filter_knows_what_follows_once_it_knows_where_it_is():
     chain = build_chain()
-    told = bayes_next(chain, np.array([0, 1, 2, -1, 3, 4, 5]))  # the first procedure, a pause
-    assert told[2] == told[3] == chain.label[3]
-    assert told[-1] == chain.label[6]
+    steps = bayes_next(chain, np.array([0, 1, 2, -1, 3, 4, 5]))  # the first procedure, a pause
+    assert steps[2] == steps[3] == chain.label[3]
+    assert steps[-1] == chain.label[6]

@@ -8,21 +8,19 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from pjepa.core.runs import token_offsets
-from pjepa.core.tables import TAKES, Classes, write_classes, write_table
+from pjepa.core.tables import Classes
 from pjepa.features.encoded import encoded
 from pjepa.model.attention import Layout
-from pjepa.model.config import EncoderConfig
-from pjepa.model.encoder import ProcedureEncoder
 from pjepa.probes.base.cell import CellInputs, run_cell
 from pjepa.probes.base.config import ProbeCommonConfig
 from pjepa.probes.linear.config import CONFIG
-from pjepa.streams.provenance import PoolerInfo, StreamInfo
-from pjepa.streams.stream import StreamReader, StreamWriter, Take, write_labels
+from pjepa.streams.provenance import PoolerInfo
+from pjepa.streams.stream import StreamReader, StreamWriter, Take
 from pjepa.tools import paths
 from pjepa.tools.cli import app
 from pjepa.tools.studies import budgeted, shuffled, shuffled_rows
 from pjepa.ui.console import InputError
+from tests.worlds.token_projects import make_take, small_encoder, write_project
 
 MODES = [
     {"attention": "clip_causal"},
@@ -32,36 +30,26 @@ MODES = [
 ]
 
 
-def encoder(**changes):
-    torch.manual_seed(0)
-    shape = {"d_in": 6, "width": 16, "depth": 2, "heads": 2, "block": 8}
-    made = ProcedureEncoder(EncoderConfig(**shape, **changes)).eval()
-    if made.config.style_rank:
-        made.style_read.normal_()
-        made.style_write.normal_()
-        made.style_strength.fill_(0.5)
-    return made
-
-
 def take(lengths=(5, 9, 3, 8), name="t", seed=0):
-    segment = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-    features = np.random.default_rng(seed).normal(size=(len(segment), 6)).astype(np.float32)
-    return Take(name, features, np.arange(len(segment)) / 4, segment, token_offsets(segment))
+    return make_take(lengths, name, seed)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_budget_of_all_blocks_is_the_whole_encoder(mode, monkeypatch):
-    model, one = encoder(**mode), take()
+def test_a_budget_of_all_blocks_is_the_whole_encoder(mode):
+    model, one = small_encoder(**mode), take()
     whole = encoded(model, one)
     np.testing.assert_allclose(budgeted(model, one, 99), whole, atol=2e-6)
-    monkeypatch.setattr("pjepa.tools.studies.TOGETHER", 7)  # several calls
-    np.testing.assert_allclose(budgeted(model, one, 99), whole, atol=2e-6)
+
+
+def test_a_long_take_is_encoded_in_several_calls():
+    model, one = small_encoder(), take((700, 900, 800, 900))
+    np.testing.assert_allclose(budgeted(model, one, 9), encoded(model, one), atol=2e-6)
 
 
 @pytest.mark.parametrize("past", [0, 2])
 @pytest.mark.parametrize("mode", MODES[:3])
 def test_a_budget_is_the_encoder_on_these_blocks_at_their_places(mode, past):
-    model, one = encoder(**mode), take((5, 9, 3, 15))
+    model, one = small_encoder(**mode), take((5, 9, 3, 15))
     block = one.segment if mode["attention"] == "clip_causal" else np.arange(32) // 8
     keep = np.flatnonzero((block >= 3 - past) & (block <= 3))
     own = block[keep] == 3
@@ -76,7 +64,7 @@ def test_a_budget_is_the_encoder_on_these_blocks_at_their_places(mode, past):
 
 def test_attention_without_blocks_has_no_budget():
     with pytest.raises(InputError, match="bidirectional"):
-        budgeted(encoder(attention="bidirectional"), take(), 1)
+        budgeted(small_encoder(attention="bidirectional"), take(), 1)
 
 
 def test_shuffled_rows_are_whole_segments_in_another_order():
@@ -100,12 +88,12 @@ def test_takes_without_annotation_are_shuffled_by_blocks():
         tuple(range(0, 8)), tuple(range(8, 16)), tuple(range(16, 20)), tuple(range(8, 20)),
         tuple(range(0, 16)),
     }  # fmt: skip
-    model = encoder(attention="block_causal", positions="1d")
+    model = small_encoder(attention="block_causal", positions="1d")
     assert np.abs(shuffled(model, bare, 1) - encoded(model, bare)).max() > 1e-3
 
 
 def test_shuffled_features_come_back_in_the_order_of_the_take():
-    model, one = encoder(attention="clip_causal"), take()
+    model, one = small_encoder(attention="clip_causal"), take()
     rows = shuffled_rows(one, 8, 3)
     lengths = [int(part) for part in np.unique(one.segment[rows], return_counts=True)[1]]
     order = one.segment[rows][np.flatnonzero(np.diff(one.segment[rows], prepend=-1))]
@@ -113,29 +101,18 @@ def test_shuffled_features_come_back_in_the_order_of_the_take():
     np.testing.assert_array_equal(shuffled(model, one, 3)[rows], expected)
 
 
-def write_project(folder, names, seed=0, pooler="p"):
+def project(folder, names, pooler="p"):
     """Two train and two test takes; the class of a segment shows in its features."""
-    info = StreamInfo(
-        source="x", fps=4.0, width=6, pooler=PoolerInfo(kind="k", sha256=pooler, supervised=False)
-    )
-    labels, means = [], np.random.default_rng(9).normal(size=(8, 6))
-    known = sorted(names)  # the same class has the same features in every project
-    with StreamWriter(folder / paths.STREAM, info, "float32") as writer:
-        for number in range(4):
-            one = take((6, 7, 8, 6), f"t{number}", seed + number)
-            label = np.roll(np.arange(len(names)), number)[one.segment % len(names)]
-            place = [known.index(names[i]) for i in label]
-            one = one.with_features((one.features + means[place]).astype(np.float32))
-            writer.write(one)
-            labels.append((one.take_id, one.times, label))
-    write_labels(folder / paths.LABELS, labels)
-    write_classes(folder / paths.CLASSES, Classes(tuple(names), None))
-    rows = [
-        {"take_id": f"t{i}", "dataset": "d", "split": ("train", "test")[i // 2], "holdout": False,
-         "task": "", "recording": f"r{i}", "participant": "", "view": "", "group": f"r{i}"}
-        for i in range(4)
-    ]  # fmt: skip
-    write_table(folder / paths.TAKES_TABLE, rows, TAKES)
+    means, known = np.random.default_rng(9).normal(size=(8, 6)), sorted(names)
+    takes = {}  # the same class has the same features in every project
+    for number in range(4):
+        one = take((6, 7, 8, 6), f"t{number}", number)
+        label = np.roll(np.arange(len(names)), number)[one.segment % len(names)]
+        features = one.features + means[[known.index(names[i]) for i in label]]
+        takes[one.take_id] = (one.with_features(features.astype(np.float32)), label)
+    made_by = PoolerInfo(kind="k", sha256=pooler, supervised=False)
+    splits = ["train", "train", "test", "test"]
+    write_project(folder, takes, Classes(tuple(names), None), splits, pooler=made_by)
 
 
 def fit_cell(folder, name, path):
@@ -152,8 +129,8 @@ def fit_cell(folder, name, path):
 def fitted(tmp_path_factory):
     """A project with an encoder and two fitted heads, and their metrics."""
     folder = tmp_path_factory.mktemp("project")
-    write_project(folder, ["a", "b", "c"])
-    model, stream = encoder(attention="clip_causal"), StreamReader(folder / paths.STREAM)
+    project(folder, ["a", "b", "c"])
+    model, stream = small_encoder(attention="clip_causal"), StreamReader(folder / paths.STREAM)
     model.save(folder / paths.ENCODER)
     path = folder / paths.representation("pjepa") / "stream.parquet"
     info = stream.info.model_copy(update={"width": 16})
@@ -190,7 +167,7 @@ def test_with_the_whole_past_the_scores_are_those_of_the_cells(fitted, monkeypat
 
 def test_transfer_matches_classes_by_name_and_leaves_out_others(fitted, tmp_path, monkeypatch):
     folder, _ = fitted
-    write_project(tmp_path, ["c", "b", "a"])  # the same classes, other numbers
+    project(tmp_path, ["c", "b", "a"])  # the same classes, other numbers
     _, same = run_study(folder, monkeypatch, "--past", "0", "--shuffles", "0")
     _, renamed = run_study(
         folder, monkeypatch, "--past", "0", "--shuffles", "0", "--on", str(tmp_path)
@@ -198,7 +175,7 @@ def test_transfer_matches_classes_by_name_and_leaves_out_others(fitted, tmp_path
     raw = [found["rows"][0]["scores"]["acc"]["mean"] for found in (same, renamed)]
     assert raw[0] > 60 < raw[1]
     assert renamed["unknown"] == 0
-    write_project(tmp_path, ["c", "b", "a", "trocar"])
+    project(tmp_path, ["c", "b", "a", "trocar"])
     text, more = run_study(folder, monkeypatch, "--on", str(tmp_path))
     assert 0 < more["unknown"] < 0.5
     assert "of classes that the probe lacks" in text
@@ -207,12 +184,12 @@ def test_transfer_matches_classes_by_name_and_leaves_out_others(fitted, tmp_path
 def test_transfer_needs_tokens_of_one_pooler_and_a_shared_class(fitted, tmp_path, monkeypatch):
     folder, _ = fitted
     monkeypatch.chdir(folder)
-    write_project(tmp_path, ["a", "b", "c"], pooler="another")
+    project(tmp_path, ["a", "b", "c"], pooler="another")
     done = CliRunner().invoke(app, ["study", "--on", str(tmp_path)])
     assert done.exit_code == 1
     assert "pooler: p here, another there" in done.output
     shutil.rmtree(tmp_path / "data")
-    write_project(tmp_path, ["x", "y", "z"])
+    project(tmp_path, ["x", "y", "z"])
     done = CliRunner().invoke(app, ["study", "--on", str(tmp_path)])
     assert done.exit_code == 1
     assert "no class of the reported takes" in done.output
