@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pjepa.core.runs import runs
-from pjepa.model.attention import layout_of_segments
+from pjepa.model.attention import layout_of_takes
 from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.neighbours import NeighbourHeads, segment_means
@@ -129,10 +128,9 @@ def fit_spread(
     """Fill the heads' `spread` from takes that have the segments the encoder uses."""
     device, means = heads.spread.device, []
     for take in takes:
-        lengths = torch.from_numpy(runs(take.segment)[1]).to(device)
-        layout = layout_of_segments([lengths.tolist()]).to(device)
-        x = torch.tensor(take.features).to(device).float()
-        means.append(segment_means(encoder.normalised(x, layout), layout.segment, lengths))
+        layout = layout_of_takes([take.segment]).to(device)
+        normal = encoder.normalised(torch.tensor(take.features).to(device).float(), layout)
+        means.append(segment_means(normal, layout.segment, torch.bincount(layout.segment)))
     heads.spread.copy_(torch.cov(torch.cat(means).double().T, correction=0))
 
 

@@ -26,41 +26,33 @@ CONFIG = EncoderConfig(
 TAKES = [[3, 1, 4, 2], [5], [2, 2], [1, 6, 1, 1, 3]]  # segment lengths; one take has no neighbour
 
 
-def model_with(places):
+def model_and_batch(places, seed=0):
     torch.manual_seed(0)
     student, predictor = ProcedureEncoder(CONFIG), Predictor(CONFIG, 1, 2)
-    return Jepa(student, predictor, NeighbourHeads(8, 6, places) if places else None)
-
-
-def random_batch(places=(), seed=0):
-    layout = layout_of_segments(TAKES)
-    rng = np.random.default_rng(seed)
-    count = sum(layout.take_lengths)
-    target = torch.from_numpy(rng.random(count) < 0.6)
+    model = Jepa(student, predictor, NeighbourHeads(8, 6, places) if places else None)
+    layout, rng = layout_of_segments(TAKES), np.random.default_rng(seed)
+    count = len(layout.index)
+    mask = mask_of(torch.from_numpy(rng.random(count) < 0.6), layout.take_lengths)
     features = torch.from_numpy(rng.normal(size=(count, 6)).astype(np.float32))
-    mask = mask_of(target, layout.take_lengths)
     pairs = pairs_of(places, mask.context, layout) if places else None
-    return Batch(features, layout, mask, pairs)
+    return model, Batch(features, layout, mask, pairs)
 
 
 def slow_term(model, batch):
     """Take by take, token by token, as the equation reads: (summed error, pairs)."""
-    z = iter(model.context(batch))
-    x = model.teacher.normalised(batch.features, batch.layout)
+    z, x = iter(model.context(batch)), model.inputs(batch)
     total, pairs, first = 0.0, 0, 0
     for lengths in TAKES:
         tokens = x[first : first + sum(lengths)]
         means = [part.mean(dim=0) for part in torch.split(tokens, lengths)]
-        segment = [c for c, length in enumerate(lengths) for _ in range(length)]
-        for place, c in enumerate(segment):
-            if first + place in batch.mask.target:
+        for token, c in enumerate(np.repeat(np.arange(len(lengths)), lengths).tolist()):
+            if first + token in batch.mask.target:
                 continue
             feature = next(z)
             for k in model.neighbours.places:
                 if 0 <= c + k < len(lengths):
-                    predicted = model.neighbours(feature, k)
-                    total += float(F.smooth_l1_loss(predicted, means[c + k]).detach())
-                    pairs += 1
+                    error = F.smooth_l1_loss(model.neighbours(feature, k), means[c + k])
+                    total, pairs = total + float(error.detach()), pairs + 1
         first += sum(lengths)
     return total, pairs
 
@@ -68,21 +60,19 @@ def slow_term(model, batch):
 @pytest.mark.parametrize("places", [(-2, -1, 0, 1, 2), (1,), (-4, 3), (9,)])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_term_is_its_equation(places, seed):
-    model, batch = model_with(places), random_batch(places, seed)
+    model, batch = model_and_batch(places, seed)
     total, pairs = slow_term(model, batch)
     assert model.counts(batch) == Counts(len(batch.mask.target), pairs)
-    context, inputs = model.context(batch), model.inputs(batch)
-    found = neighbour_error(model.neighbours, context, batch.pairs, inputs)
-    assert float(found.detach()) == pytest.approx(total, rel=1e-5)
+    error = neighbour_error(
+        model.neighbours, model.context(batch), batch.pairs, model.inputs(batch)
+    )
+    assert float(error.detach()) == pytest.approx(total, rel=1e-5)
 
 
 def test_eq2_is_the_same_with_and_without_the_term():
-    alone, both, batch = model_with(()), model_with((-1, 1)), random_batch((-1, 1))
-    assert {name.split(".")[0] for name in alone.state_dict()} == {
-        "student",
-        "teacher",
-        "predictor",
-    }
+    (alone, _), (both, batch) = model_and_batch(()), model_and_batch((-1, 1))
+    parts = {name.split(".")[0] for name in alone.state_dict()}
+    assert parts == {"student", "teacher", "predictor"}
     for name, weight in alone.state_dict().items():
         assert torch.equal(weight, both.state_dict()[name])
     targets = alone.targets(batch, alone.inputs(batch))
@@ -93,29 +83,24 @@ def test_eq2_is_the_same_with_and_without_the_term():
     assert torch.equal(terms.eq2, both(batch, both.counts(batch)).eq2)
 
 
-def test_targets_get_no_gradient_and_every_head_learns():
-    model, batch = model_with((-1, 1)), random_batch((-1, 1))
-    model(batch, model.counts(batch)).neighbour.backward()
-    assert all(p.grad is None for p in model.teacher.parameters())
-    assert all(p.grad is None for p in model.predictor.parameters())
+def test_targets_get_no_gradient_every_head_learns_and_bf16_is_near():
+    model, batch = model_and_batch((-1, 1))
+    counts = model.counts(batch)
+    exact = model(batch, counts).neighbour
+    exact.backward()
+    for still in (model.teacher, model.predictor):
+        assert all(p.grad is None for p in still.parameters())
     assert all(p.grad.any() for p in model.neighbours.parameters())
     assert model.student.proj[1].weight.grad.any()
-
-
-def test_bf16_is_near_full_precision():
-    model, batch = model_with((-1, 1)), random_batch((-1, 1))
-    counts = model.counts(batch)
     with torch.autocast("cpu", torch.bfloat16):
         rough = model(batch, counts).neighbour
     assert rough.dtype == torch.float32
-    assert float(rough.detach()) == pytest.approx(
-        float(model(batch, counts).neighbour.detach()), rel=0.02
-    )
+    assert float(rough.detach()) == pytest.approx(float(exact.detach()), rel=0.02)
 
 
 def test_spread_is_the_covariance_of_segment_means():
-    model, rng = model_with((1,)), np.random.default_rng(0)
-    takes, means = [], []
+    model, _ = model_and_batch((1,))
+    rng, takes, means = np.random.default_rng(0), [], []
     for number, lengths in enumerate(TAKES):
         x = rng.normal(2, 1, (sum(lengths), 6)).astype(np.float32)
         segment = np.repeat(np.arange(len(lengths)), lengths)
@@ -127,38 +112,35 @@ def test_spread_is_the_covariance_of_segment_means():
     torch.testing.assert_close(model.neighbours.spread, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_heads_come_back_from_disk(tmp_path):
+def test_heads_come_back_from_disk_or_say_why_not(tmp_path):
+    with pytest.raises(InputError, match=r"pretrain with pjepa\.neighbours"):
+        NeighbourHeads.load(tmp_path)
     heads = NeighbourHeads(8, 6, (2, -1))
     heads.spread.mul_(3)
     heads.save(tmp_path)
-    assert (tmp_path / HEADS).exists()
     again = NeighbourHeads.load(tmp_path)
     assert again.places == (-1, 2)
     assert torch.equal(again.spread, heads.spread)
     z = torch.randn(3, 8)
-    for k in again.places:
-        assert torch.equal(heads(z, k), again(z, k))
-
-
-def test_heads_of_an_older_version_are_one_line(tmp_path):
-    old = NeighbourHeads(8, 6, (1,)).at.state_dict()
-    save_file(old, tmp_path / HEADS)
+    assert all(torch.equal(heads(z, k), again(z, k)) for k in again.places)
+    save_file(heads.at.state_dict(), tmp_path / HEADS)  # as an older version wrote them
     with pytest.raises(InputError, match="has no tensor 'spread'; run the stage that writes it"):
         NeighbourHeads.load(tmp_path)
 
 
-def test_missing_heads_are_one_line(tmp_path):
-    with pytest.raises(InputError, match=r"pretrain with pjepa\.neighbours"):
-        NeighbourHeads.load(tmp_path)
+FREE = {"attention": "block_causal", "positions": "1d"}
 
 
-def test_repeated_neighbours_are_refused():
-    with pytest.raises(ValidationError, match="must be different numbers"):
-        PjepaConfig(neighbours=(1, 1))
-
-
-def test_annotated_segments_are_not_smuggled_in():
-    free = {"attention": "block_causal", "positions": "1d"}
-    with pytest.raises(ValidationError, match="set segments to fixed or found"):
-        PjepaConfig(neighbours=(1,), **free)
-    assert PjepaConfig(neighbours=(1,), segments="fixed", **free).neighbours == (1,)
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"neighbours": (1, 1)}, "must be different numbers"),
+        ({"neighbours": (1,), **FREE}, "set segments to fixed or found"),
+        ({"exchange": 0.5, **FREE}, r"exchange 0\.5 would read annotated segments"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, reason):
+    with pytest.raises(ValidationError, match=reason):
+        PjepaConfig(**settings)
+    if settings.get("neighbours") != (1, 1):  # no annotated boundary is smuggled in
+        PjepaConfig(**settings, segments="fixed")

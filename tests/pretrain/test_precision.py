@@ -4,13 +4,10 @@ import pytest
 import torch
 
 from pjepa.model.attention import attention_plan, layout_of_segments
-from pjepa.model.config import EncoderConfig
-from pjepa.model.encoder import ProcedureEncoder
-from pjepa.model.masking import mask_of
-from pjepa.model.objective import Batch, Jepa
-from pjepa.model.predictor import Predictor
 from pjepa.ui import device
 from pjepa.ui.console import InputError
+from tests.pretrain.conftest import changed, packed
+from tests.pretrain.test_loop import new_trainer
 
 
 @pytest.fixture(autouse=True)
@@ -21,21 +18,21 @@ def not_yet_tried():
 
 
 @pytest.mark.slow
-def test_a_cpu_that_dies_of_bf16_is_refused_in_one_line(monkeypatch):
-    died = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
-    monkeypatch.setattr(device, "BF16_TRIAL", died)
-    with pytest.raises(
-        InputError, match=r"pjepa.precision: this CPU cannot .*code -4\); use fp32$"
-    ):
-        device.try_bf16("pjepa.precision")
-
-
-@pytest.mark.slow
-def test_a_cpu_that_dies_of_amx_alone_is_told_how_to_do_without(monkeypatch):
-    died = "import os, signal; os.environ.get('ONEDNN_MAX_CPU_ISA') or os.kill(os.getpid(), 4)"
-    monkeypatch.setattr(device, "BF16_TRIAL", died)
-    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
-    with pytest.raises(InputError, match=r"use fp32, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16$"):
+@pytest.mark.parametrize(
+    ("dies", "message"),
+    [
+        ("True", r"pjepa.precision: this CPU cannot .*code -4\); use fp32$"),
+        (
+            "not os.environ.get('ONEDNN_MAX_CPU_ISA')",
+            r"use fp32, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16$",
+        ),
+    ],
+)
+def test_a_cpu_that_dies_of_bf16_is_refused_in_one_line(monkeypatch, dies, message):
+    trial = f"import os, signal\nif {dies}: os.kill(os.getpid(), signal.SIGILL)"
+    monkeypatch.setattr(device, "BF16_TRIAL", trial)
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    with pytest.raises(InputError, match=message):
         device.try_bf16("pjepa.precision")
 
 
@@ -43,8 +40,7 @@ def test_a_cpu_that_dies_of_amx_alone_is_told_how_to_do_without(monkeypatch):
 def test_a_cpu_without_the_instructions_is_told_so(monkeypatch, capsys):
     monkeypatch.setattr(device, "has_bf16", lambda: False)
     device.try_bf16("pjepa.precision")
-    shown = capsys.readouterr()
-    assert "has no bf16 instructions" in shown.out + shown.err
+    assert "has no bf16 instructions" in "".join(capsys.readouterr())
 
 
 def test_a_gpu_without_bf16_is_refused_in_one_line(monkeypatch):
@@ -69,20 +65,12 @@ def test_attention_of_bf16_is_computed_in_float32():
     assert torch.equal(plan.attend(*qkv), expected.bfloat16())
 
 
-def test_a_step_in_bf16_is_near_the_one_in_fp32():
-    torch.manual_seed(0)
-    config = EncoderConfig(d_in=12, width=32, depth=2, heads=2, attention="clip_causal")
-    model = Jepa(ProcedureEncoder(config), Predictor(config, 2, 2))
-    layout = layout_of_segments([[9, 20, 6], [15, 5]])
-    mask = mask_of(torch.rand(55) < 0.7, layout.take_lengths)
-    batch = Batch(torch.randn(55, 12), layout, mask)
+def test_a_step_in_bf16_is_near_the_one_in_fp32(takes, config):
     losses, gradients = [], []
-    for enabled in (False, True):
-        model.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            loss = model.loss(batch)
-        loss.backward()
-        losses.append(float(loss.detach()))
-        gradients.append(torch.cat([p.grad.flatten() for p in model.trained_parameters()]))
+    for precision in ("fp32", "bf16"):
+        trainer = new_trainer(takes, changed(config, width=32, precision=precision))
+        trainer.step([packed(takes, config)])
+        losses.append(trainer.progress.means()[0])
+        gradients.append(torch.cat([p.grad.flatten() for p in trainer.parameters]))
     assert losses[1] == pytest.approx(losses[0], rel=0.01)
     assert float(torch.cosine_similarity(*gradients, dim=0)) > 0.99

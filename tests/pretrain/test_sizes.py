@@ -6,7 +6,6 @@ Sizes are the paper's (Sec. 3.2, Supplement) and, where it gives none, the relea
 
 import pytest
 import torch
-from torch import nn
 
 from benchmarks.sizes import model_of
 from pjepa.patches.vjepa21 import VARIANTS, VJEPA21Encoder
@@ -23,36 +22,20 @@ def linear(inputs: int, outputs: int) -> int:
     return inputs * outputs + outputs
 
 
-def norm(width: int) -> int:
-    return 2 * width
-
-
 def mlp(width: int) -> int:
     return linear(width, 4 * width) + linear(4 * width, width)
 
 
 def block(width: int) -> int:
-    return linear(width, 3 * width) + linear(width, width) + mlp(width) + 2 * norm(width)
+    return linear(width, 3 * width) + linear(width, width) + mlp(width) + 4 * width
 
 
 def encoder(width_in: int) -> int:
-    projection = 0 if width_in == WIDTH else norm(width_in) + linear(width_in, WIDTH)
-    return projection + DEPTH * block(WIDTH) + norm(WIDTH)
+    projection = 0 if width_in == WIDTH else 2 * width_in + linear(width_in, WIDTH)
+    return projection + DEPTH * block(WIDTH) + 2 * WIDTH
 
 
-def pooler(depth: int, queries: int) -> int:
-    """The last layer is the cross-attention, which has no output projection."""
-    cross = linear(WIDTH, WIDTH) + linear(WIDTH, 2 * WIDTH) + mlp(WIDTH) + 2 * norm(WIDTH)
-    return (depth - 1) * block(WIDTH) + cross + queries * WIDTH
-
-
-def classifier(width: int, window: int, classes: int) -> int:
-    return (
-        linear(WIDTH, width) + window * width + block(width) + norm(width) + linear(width, classes)
-    )
-
-
-def size(module: nn.Module) -> int:
+def size(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
@@ -63,26 +46,28 @@ def size(module: nn.Module) -> int:
 def test_encoder_and_predictor_of_the_paper(preset: str, width_in: int) -> None:
     model = model_of(preset_values(preset).pjepa, width_in)
     assert size(model.student) == size(model.teacher) == encoder(width_in)
-    assert size(model.predictor) == PREDICTOR_DEPTH * block(WIDTH) + norm(WIDTH) + WIDTH
+    assert size(model.predictor) == PREDICTOR_DEPTH * block(WIDTH) + 3 * WIDTH
     assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
 
 
 def test_the_whole_stack_has_the_papers_1_2_billion() -> None:
     """V-JEPA 2.1, pooler, encoder and streaming classifier of Ego-Exo4D (paper, end of Sec. 4)."""
     values = preset_values("egoexo4d")
+    p = values.pooler
+    shape = ActionShape(
+        rows=PATCHES, columns=PATCHES, width_in=WIDTH, width=WIDTH, window=p.window,
+        queries=p.window, depth=p.depth, heads=p.heads, mlp_ratio=p.mlp_ratio, dropout=p.dropout,
+        positions=p.positions,
+    )  # fmt: skip
     with torch.device("meta"):
         backbone = VJEPA21Encoder(VARIANTS[values.patches.backbone])
-        p = values.pooler
-        shape = ActionShape(
-            rows=PATCHES, columns=PATCHES, width_in=WIDTH, width=WIDTH, window=p.window,
-            queries=p.window, depth=p.depth, heads=p.heads, mlp_ratio=p.mlp_ratio,
-            dropout=p.dropout, positions=p.positions,
-        )  # fmt: skip
-        parts = [
-            ActionPooler(shape),
-            model_of(values.pjepa, WIDTH).student,
-            AttentiveProbe(values.probe.attentive, Task(WIDTH, 278)),
-        ]
-    expected = [pooler(depth=4, queries=64), encoder(WIDTH), classifier(1280, 320, 278)]
-    assert [size(part) for part in parts] == expected
-    assert round((size(backbone) + sum(expected)) / 1e9, 1) == 1.2
+        pooler = ActionPooler(shape)
+        classifier = AttentiveProbe(values.probe.attentive, Task(WIDTH, 278))
+    student = model_of(values.pjepa, WIDTH).student
+    # The pooler's last layer is the cross-attention, which has no output projection.
+    cross = linear(WIDTH, WIDTH) + linear(WIDTH, 2 * WIDTH) + mlp(WIDTH) + 4 * WIDTH
+    assert size(pooler) == 3 * block(WIDTH) + cross + 64 * WIDTH
+    inner, window, classes = 1280, 320, 278
+    expected = linear(WIDTH, inner) + window * inner + block(inner) + 2 * inner
+    assert size(classifier) == expected + linear(inner, classes)
+    assert round(sum(map(size, (backbone, pooler, student, classifier))) / 1e9, 1) == 1.2
