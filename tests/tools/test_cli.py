@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from pjepa import __version__
 from pjepa.tools.cli import app
 from pjepa.tools.cli.app import ORDER
+from pjepa.tools.params import check_params
 from pjepa.tools.stored import changed_since_run
 from pjepa.tools.summary import metric_changes
 from pjepa.ui.console import QUIET, VERBOSE, say
@@ -136,24 +137,32 @@ def test_preset_writes_and_shows_the_difference(project: Path) -> None:
     assert not Path("params.yaml").exists()
     assert run("preset", "demo").output == dry.output
     assert "nothing to change" in run("preset", "demo").output
-
-
-def test_preset_keeps_a_section(project: Path) -> None:
     Path("params.yaml").write_text("report:\n  timelines: 7\npjepa:\n  depth: 9\n")
     assert run("preset", "demo", "--keep", "report").exit_code == 0
     text = Path("params.yaml").read_text()
     assert "timelines: 7" in text
     assert "depth: 9" not in text
+    Path("params.yaml").write_bytes(b"\xf5\xff")  # what is no text is replaced
+    assert run("preset", "demo").exit_code == 0
+    assert check_params().data.source == "demo"
 
 
-def test_errors_are_one_line(project: Path) -> None:
-    for arguments in (["preset", "nope"], ["verify"]):
-        found = run(*arguments)
-        assert found.exit_code == 1
-        assert found.stderr.startswith("error: ")
-        assert found.stderr.count("\n") == 1
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("preset nope", "preset 'nope': no such preset in presets/; known: "),
+        ("data scan", "params.yaml: pjepa.mask_ratio = 1.4: "),
+        ("verify", "results/metrics.json: no committed version"),
+    ],
+)
+def test_errors_are_one_line(project: Path, words: str, error: str) -> None:
     Path("params.yaml").write_text("pjepa:\n  mask_ratio: 1.4\n")
-    assert "pjepa.mask_ratio = 1.4" in run("data", "scan").stderr
+    commit_all()
+    write_metrics(50.0)
+    done = run(*words.split())
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"error: {error}"), done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_verify_accepts_small_changes_and_refuses_large_ones(project: Path) -> None:
@@ -162,43 +171,34 @@ def test_verify_accepts_small_changes_and_refuses_large_ones(project: Path) -> N
     write_metrics(51.5)
     close = run("verify")
     assert close.exit_code == 0
-    assert "linear.raw.acc" in close.output
-    assert "+1.50" in close.output
-    assert "0 of 1 numbers differ" in close.output
+    for text in ("linear.raw.acc", "+1.50", "0 of 1 numbers differ"):
+        assert text in close.output
     assert run("verify", "--tolerance", "1").exit_code == 1
     write_metrics(50.0, edit=1.0)
     added = run("verify")
-    assert added.exit_code == 1
-    assert "missing" in added.output
+    assert (added.exit_code, "missing" in added.output) == (1, True)
 
 
-def test_verify_allows_what_another_cpu_makes_of_the_trained_encoder(project: Path) -> None:
-    """Numbers of the demo on two CPU models: training amplifies rounding, controls hardly move."""
-    first = {"demo": {"gap_closed": 70.97}, "linear": {"pjepa": {"acc": 80.63, "f1_50": 68.24}}}
-    other = {"demo": {"gap_closed": 75.54}, "linear": {"pjepa": {"acc": 82.98, "f1_50": 71.84}}}
-    worse = {"demo": {"gap_closed": 60.0}, "linear": {"pjepa": {"acc": 74.0, "f1_50": 62.0}}}
-    assert all(change.within for change in metric_changes(first, other, 2.0))
-    assert not any(change.within for change in metric_changes(first, worse, 2.0))
-    moved = [{"linear": {"history": {"acc": acc}}} for acc in (68.67, 71.0)]
-    assert not metric_changes(*moved, 2.0)[0].within
+# Numbers of the demo on two CPU models: training amplifies rounding, controls hardly move.
+DEMO = {"demo": {"gap_closed": 70.97}, "linear": {"pjepa": {"acc": 80.63, "f1_50": 68.24}}}
+OTHER = {"demo": {"gap_closed": 75.54}, "linear": {"pjepa": {"acc": 82.98, "f1_50": 71.84}}}
+WORSE = {"demo": {"gap_closed": 60.0}, "linear": {"pjepa": {"acc": 74.0, "f1_50": 62.0}}}
 
 
-def test_verify_needs_a_committed_file(project: Path) -> None:
-    commit_all()
-    write_metrics(50.0)
-    found = run("verify")
-    assert found.exit_code == 1
-    assert "no committed version" in found.stderr
-
-
-def test_changes_cover_both_files() -> None:
-    changes = metric_changes({"a": {"b": 1.0, "c": 2.0}}, {"a": {"b": 1.5}, "d": 3.0}, 0.5)
-    assert {change.name: change.within for change in changes} == {
-        "a.b": True,
-        "a.c": False,
-        "d": False,
-    }
-    assert changes[0].row() == ["a.b", "1.00", "1.50", "+0.50", "ok"]
+@pytest.mark.parametrize(
+    ("committed", "present", "within"),
+    [
+        (DEMO, OTHER, [True, True, True]),
+        (DEMO, WORSE, [False, False, False]),
+        ({"linear": {"history": {"acc": 68.67}}}, {"linear": {"history": {"acc": 71.0}}}, [False]),
+        ({"a": {"b": 1.0, "c": 2.0}}, {"a": {"b": 1.5}, "d": 3.0}, [True, False, False]),
+    ],
+)
+def test_verify_allows_what_another_cpu_makes_of_the_trained_encoder(
+    committed: dict[str, object], present: dict[str, object], within: list[bool]
+) -> None:
+    changes = metric_changes(committed, present, 2.0)
+    assert [change.within for change in changes] == within
 
 
 def test_results_of_other_parameters_are_said(

@@ -11,10 +11,8 @@ from dvc.utils.hydra import apply_overrides
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
-from typer.testing import CliRunner
 
 from pjepa.core.section import read_params
-from pjepa.tools.cli import app
 from pjepa.tools.params import Params, check_params
 from pjepa.tools.presets import params_text, preset_names, preset_text, preset_values
 from pjepa.ui.console import InputError
@@ -108,21 +106,6 @@ def test_the_shipped_file_is_readable_top_to_bottom() -> None:
     assert count(values) <= 160
     text = (ROOT / "params.yaml").read_text()
     assert (text.count("device:"), text.count("threads:")) == (1, 2)
-
-
-def test_a_preset_never_builds_on_the_present_file(project: Path) -> None:
-    (project / "params.yaml").write_text("pjepa:\n  mask_ratio: 0.33\nreport:\n  timelines: 9\n")
-    assert "0.33" not in preset_text("demo")
-    kept = preset_text("demo", keep=["report"])
-    assert "timelines: 9" in kept
-    assert "0.33" not in kept
-
-
-def test_a_preset_replaces_params_that_are_no_text(project: Path) -> None:
-    Path("params.yaml").write_bytes(b"\xf5\xff")
-    done = CliRunner().invoke(app, ["preset", "demo"])
-    assert done.exit_code == 0, done.output
-    assert check_params().data.source == "demo"
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ from pjepa.core.section import read_params
 from pjepa.model.release import RELEASED
 from pjepa.nn.fit import learning_rate
 from pjepa.pretrain.setup import encoder_config
-from pjepa.tools.params import Params
+from pjepa.tools.params import Params, dotted
 from pjepa.tools.presets import preset_names
 
 PRESETS = Path(__file__).parents[2] / "presets"
 ALL = [name for name in preset_names(PRESETS) if name.startswith("release-")]
-EVALUATED = {  # preset: (the released file it evaluates, d_in)
+# preset: (the released file it trains or evaluates, d_in)
+EVALUATED = {
     "release-eval-assembly101-block": ("assembly101_tsm_block64", 2048),
     "release-eval-assembly101-clip": ("assembly101_tsm_clip", 2048),
     "release-eval-cholec80": ("lemon_plstitch_block32", 768),
@@ -21,14 +22,9 @@ EVALUATED = {  # preset: (the released file it evaluates, d_in)
     "release-eval-egoprocel-pooled": ("egoprocel_pooled_clip", 1408),
     "release-eval-m2cai16": ("lemon_plstitch_block32", 768),
 }
-NAMES = [name for name in ALL if name not in EVALUATED]
-ENCODERS = {  # preset: (the released file it trains, d_in)
-    "release-assembly101-block": ("assembly101_tsm_block64", 2048),
-    "release-assembly101-clip": ("assembly101_tsm_clip", 2048),
-    "release-egoprocel-fact": ("egoprocel_fact_features_clip", 2048),
-    "release-egoprocel-pooled": ("egoprocel_pooled_clip", 1408),
-    "release-lemon-block": ("lemon_plstitch_block32", 768),
-}
+ENCODERS = {
+    name.replace("-eval", ""): released for name, released in EVALUATED.items() if released[1] > 768
+} | {"release-lemon-block": ("lemon_plstitch_block32", 768)}
 # mask, epochs, epochs (from 1) of the last full and the first lower rate, takes x passes a step,
 # segments, run, crop, probed every, chosen by
 TRAINING = {
@@ -46,7 +42,7 @@ def preset(name):
 
 
 def test_all_are_known():
-    assert set(NAMES) == set(TRAINING)
+    assert set(ALL) == set(TRAINING) | set(EVALUATED)
 
 
 @pytest.mark.parametrize("name", [*ENCODERS, *EVALUATED])
@@ -115,20 +111,12 @@ def test_the_token_budget_never_splits_a_batch(name):
     assert pjepa.batch_takes * (pjepa.crop_tokens or 6930) <= pjepa.batch_tokens
 
 
-def differing(values, defaults, place=""):
-    """Places of `values` that only repeat the default."""
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from differing(value, defaults[name], f"{place}{name}.")
-        elif value == defaults[name]:
-            yield f"{place}{name}"
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_a_preset_holds_only_what_differs(name):
     """And in which precision it trains, whatever the default is."""
-    values = read_params(PRESETS / f"{name}.yaml")
-    repeated = set(differing(values, Params().model_dump(mode="json")))
+    defaults = dotted(Params().model_dump(mode="json"))
+    values = dotted(read_params(PRESETS / f"{name}.yaml"))
+    repeated = {place for place, value in values.items() if value == defaults[place]}
     assert repeated <= {"pjepa.precision"}
 
 
