@@ -50,11 +50,7 @@ class Tiers:
 
     def annotations(self, name: str) -> list[ElanAnnotation]:
         """Return the annotations of a tier; those it depends on are timed first."""
-        spans: dict[str, TimeSpan] = {}
-        for tier in self._lineage(name):
-            self._fill_slots(tier)
-            spans |= self._aligned(tier)
-            spans |= self._shared(tier, spans)
+        spans = self._spans(name, ())
         return [
             ElanAnnotation(ident, (part.findtext("ANNOTATION_VALUE") or "").strip(),
                  part.get("CVE_REF", ""), spans.get(ident))
@@ -66,15 +62,30 @@ class Tiers:
         for holder in self.elements[name].iterfind("ANNOTATION"):
             yield from (element for element in holder if element.tag in KINDS)
 
-    def _lineage(self, name: str) -> list[str]:
-        """Return the tier and those it depends on, the topmost first."""
-        found = [name]
-        while (above := self.parent(found[-1])) is not None:
-            if above in found or above not in self.elements:
-                what = "depends on itself" if above in found else f"depends on no tier {above!r}"
-                raise InputError(f"{self.path}: tier {found[-1]!r} {what}")
-            found.append(above)
-        return found[::-1]
+    def _spans(self, name: str, below: tuple[str, ...]) -> dict[str, TimeSpan]:
+        """Return times of the annotations of a tier, and of those it depends on."""
+        spans: dict[str, TimeSpan] = {}
+        if (above := self.parent(name)) is not None:
+            if above in (*below, name) or above not in self.elements:
+                what = "itself" if above in self.elements else f"no tier {above!r}"
+                raise InputError(f"{self.path}: tier {name!r} depends on {what}")
+            spans = self._spans(above, (*below, name))
+        self._fill_slots(name)
+        children: dict[str, list[ET.Element]] = defaultdict(list)  # share their parent's time
+        for part in self._elements(name):
+            start, end = (self._slots.get(slot) for slot in _ends(part))
+            if "ANNOTATION_REF" in part.attrib:
+                children[part.attrib["ANNOTATION_REF"]].append(part)
+            elif start is not None and end is not None:
+                spans[part.get("ANNOTATION_ID", "")] = (start, end)
+        for parent, parts in children.items():
+            if parent in spans:
+                start, end = spans[parent]
+                step = (end - start) / len(parts)
+                for place, part in enumerate(_in_order(parts)):
+                    span = start + place * step, start + (place + 1) * step
+                    spans[part.get("ANNOTATION_ID", "")] = span
+        return spans
 
     def _fill_slots(self, name: str) -> None:
         """Space the tier's slots without a time evenly between their neighbours with one."""
@@ -88,31 +99,6 @@ class Tiers:
             for place in range(left + 1, right):
                 share = (place - left) / (right - left)
                 self._slots[order[place]] = start + share * (end - start)
-
-    def _aligned(self, name: str) -> dict[str, TimeSpan]:
-        found = {}
-        for part in self._elements(name):
-            start, end = (self._slots.get(slot) for slot in _ends(part))
-            if start is not None and end is not None:
-                found[part.get("ANNOTATION_ID", "")] = (start, end)
-        return found
-
-    def _shared(self, name: str, spans: dict[str, TimeSpan]) -> dict[str, TimeSpan]:
-        """Return times of annotations that refer to others and share their time."""
-        children: dict[str, list[ET.Element]] = defaultdict(list)
-        for part in self._elements(name):
-            if "ANNOTATION_REF" in part.attrib:
-                children[part.attrib["ANNOTATION_REF"]].append(part)
-        found = {}
-        for above, parts in children.items():
-            if above not in spans:
-                continue
-            start, end = spans[above]
-            step = (end - start) / len(parts)
-            for place, part in enumerate(_in_order(parts)):
-                ident = part.get("ANNOTATION_ID", "")
-                found[ident] = (start + place * step, start + (place + 1) * step)
-        return found
 
 
 def vocabulary_of(document: ET.Element, tier: ET.Element) -> dict[str, str]:
