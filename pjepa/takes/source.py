@@ -92,7 +92,7 @@ def take_row(
 
 
 @dataclass
-class FoundTakes:
+class SourceBuilder:
     """What is collected while reading takes one by one."""
 
     videos: list[VideoRow] = field(default_factory=list)

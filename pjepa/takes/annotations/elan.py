@@ -52,10 +52,10 @@ class Tiers:
         """Return the annotations of a tier; those it depends on are timed first."""
         spans = self._spans(name, ())
         return [
-            ElanAnnotation(ident, (part.findtext("ANNOTATION_VALUE") or "").strip(),
-                 part.get("CVE_REF", ""), spans.get(ident))
-            for part in self._elements(name)
-            if (ident := part.get("ANNOTATION_ID", ""))
+            ElanAnnotation(ident, (element.findtext("ANNOTATION_VALUE") or "").strip(),
+                 element.get("CVE_REF", ""), spans.get(ident))
+            for element in self._elements(name)
+            if (ident := element.get("ANNOTATION_ID", ""))
         ]  # fmt: skip
 
     def _elements(self, name: str) -> Iterator[ET.Element]:
@@ -72,24 +72,24 @@ class Tiers:
             spans = self._spans(above, (*below, name))
         self._fill_slots(name)
         children: dict[str, list[ET.Element]] = defaultdict(list)  # share their parent's time
-        for part in self._elements(name):
-            start, end = (self._slots.get(slot) for slot in _ends(part))
-            if "ANNOTATION_REF" in part.attrib:
-                children[part.attrib["ANNOTATION_REF"]].append(part)
+        for element in self._elements(name):
+            start, end = (self._slots.get(slot) for slot in _ends(element))
+            if "ANNOTATION_REF" in element.attrib:
+                children[element.attrib["ANNOTATION_REF"]].append(element)
             elif start is not None and end is not None:
-                spans[part.get("ANNOTATION_ID", "")] = (start, end)
-        for parent, parts in children.items():
+                spans[element.get("ANNOTATION_ID", "")] = (start, end)
+        for parent, elements in children.items():
             if parent in spans:
                 start, end = spans[parent]
-                step = (end - start) / len(parts)
-                for place, part in enumerate(_in_order(parts)):
+                step = (end - start) / len(elements)
+                for place, element in enumerate(_in_order(elements)):
                     span = start + place * step, start + (place + 1) * step
-                    spans[part.get("ANNOTATION_ID", "")] = span
+                    spans[element.get("ANNOTATION_ID", "")] = span
         return spans
 
     def _fill_slots(self, name: str) -> None:
         """Space the tier's slots without a time evenly between their neighbours with one."""
-        mine = {slot for part in self._elements(name) for slot in _ends(part)}
+        mine = {slot for element in self._elements(name) for slot in _ends(element)}
         order = sorted(mine & set(self._order), key=self._order.__getitem__)
         known = [place for place, slot in enumerate(order) if self._slots[slot] is not None]
         for left, right in pairwise(known):
@@ -122,36 +122,36 @@ def _ends(part: ET.Element) -> list[str]:
 def _in_order(parts: list[ET.Element]) -> list[ET.Element]:
     """Return siblings in the order of `PREVIOUS_ANNOTATION`; as listed if the links are broken."""
     after = {part.get("PREVIOUS_ANNOTATION"): part for part in parts}
-    found: list[ET.Element] = []
+    ordered: list[ET.Element] = []
     ident: str | None = None
-    while ident in after and len(found) < len(parts):
-        found.append(after[ident])
-        ident = found[-1].get("ANNOTATION_ID")
-    return found if len(found) == len(parts) else parts
+    while ident in after and len(ordered) < len(parts):
+        ordered.append(after[ident])
+        ident = ordered[-1].get("ANNOTATION_ID")
+    return ordered if len(ordered) == len(parts) else parts
 
 
-def read_elan(path: Path, tier: str | None, found: Annotations) -> None:
+def read_elan(path: Path, tier: str | None, annotations: Annotations) -> None:
     """Add the annotations of one tier; if several have some, `tier` must name one."""
     document = _document(path)
-    video, origin_s = _media(document, path, found)
+    video, origin_s = _media(document, path, annotations)
     tiers = Tiers(document, path)
-    name = _chosen(tiers, tier, found)
+    name = _chosen(tiers, tier, annotations)
     if name is None:
-        found.rows.append(AnnotationRow(str(path), video))
+        annotations.rows.append(AnnotationRow(str(path), video))
         return
     words = vocabulary_of(document, tiers.elements[name])
-    found.vocabulary |= dict.fromkeys(words.values())
+    annotations.vocabulary |= dict.fromkeys(words.values())
     rows: list[AnnotationRow] = []
-    annotations = tiers.annotations(name)
-    for annotation in annotations:
+    timed = tiers.annotations(name)
+    for annotation in timed:
         label = annotation.value or words.get(annotation.entry, "")
         if label and annotation.span is not None:
             start, end = (value / 1000 + origin_s for value in annotation.span)
             rows.append(AnnotationRow(f"{path}, {annotation.ident}", video, start, end, label))
-    found.rows += rows or [AnnotationRow(str(path), video)]
-    if unused := len(annotations) - len(rows):
+    annotations.rows += rows or [AnnotationRow(str(path), video)]
+    if unused := len(timed) - len(rows):
         about = (f"{path.name} ({unused})",)
-        found.notes.append(Note("annotations without a time or a value not used", about))
+        annotations.notes.append(Note("annotations without a time or a value not used", about))
 
 
 def _document(path: Path) -> ET.Element:
@@ -165,7 +165,7 @@ def _document(path: Path) -> ET.Element:
     return document
 
 
-def _media(document: ET.Element, path: Path, found: Annotations) -> tuple[str, float]:
+def _media(document: ET.Element, path: Path, annotations: Annotations) -> tuple[str, float]:
     """Return the video's name (the file's own where none is linked) and its time origin in seconds.
 
     ELAN links sound files too, often before the videos: the first video counts.
@@ -178,7 +178,9 @@ def _media(document: ET.Element, path: Path, found: Annotations) -> tuple[str, f
     others = [_file_name(entry) for entry in linked if entry is not media and _is_video(entry)]
     if others:
         about = f"{path.name} (of {name}, not {', '.join(others)})"
-        found.notes.append(Note("several videos are linked, steps are of the first", (about,)))
+        annotations.notes.append(
+            Note("several videos are linked, steps are of the first", (about,))
+        )
     origin = media.get("TIME_ORIGIN") or "0"
     return name, as_number(origin, f"{path}, TIME_ORIGIN", "milliseconds") / 1000
 
@@ -193,21 +195,21 @@ def _file_name(media: ET.Element) -> str:
     return unquote(url).replace("\\", "/").rsplit("/", 1)[-1]
 
 
-def _chosen(tiers: Tiers, wanted: str | None, found: Annotations) -> str | None:
+def _chosen(tiers: Tiers, requested: str | None, annotations: Annotations) -> str | None:
     """Return the tier to read: the requested one, the only one in use, or the others' parent."""
     path, used = tiers.path, tiers.used
-    if wanted is not None:
-        if wanted not in tiers.elements:
-            raise InputError(f"{path}: no tier {wanted!r}; tiers: {', '.join(tiers.elements)}")
-        if wanted not in used:
-            found.notes.append(Note(f"tier {wanted!r} is empty: no steps", (path.name,)))
-        return wanted
+    if requested is not None:
+        if requested not in tiers.elements:
+            raise InputError(f"{path}: no tier {requested!r}; tiers: {', '.join(tiers.elements)}")
+        if requested not in used:
+            annotations.notes.append(Note(f"tier {requested!r} is empty: no steps", (path.name,)))
+        return requested
     tops = [name for name in used if tiers.parent(name) not in used]
     if len(tops) > 1:
         names = ", ".join(used)
         raise InputError(f"{path}: several tiers ({names}); choose one with data.folder.tier")
     if len(used) > 1:
         rest = ", ".join(name for name in used if name != tops[0])
-        told = f"steps are of tier {tops[0]!r}, not of {rest}, which depend on it"
-        found.notes.append(Note(told, (path.name,)))
+        text = f"steps are of tier {tops[0]!r}, not of {rest}, which depend on it"
+        annotations.notes.append(Note(text, (path.name,)))
     return tops[0] if tops else None

@@ -27,30 +27,32 @@ def read_annotations(
     path: Path, tier: str | None = None, frame_rate: float | None = None
 ) -> Annotations:
     """Return the rows of one file, or of every annotation file of a folder."""
-    found = Annotations()
+    annotations = Annotations()
     for file in _files(path):
-        first = len(found.rows)
-        _read(file, tier, frame_rate, found)
+        first = len(annotations.rows)
+        _read(file, tier, frame_rate, annotations)
         if path.is_dir():
             folder = file.parent.relative_to(path).as_posix()
-            found.rows[first:] = [replace(row, folder=folder) for row in found.rows[first:]]
-    return found
+            annotations.rows[first:] = [
+                replace(row, folder=folder) for row in annotations.rows[first:]
+            ]
+    return annotations
 
 
-def _read(file: Path, tier: str | None, frame_rate: float | None, found: Annotations) -> None:
+def _read(file: Path, tier: str | None, frame_rate: float | None, annotations: Annotations) -> None:
     """Add the rows of one file."""
     if is_frame_labels(file):
-        read_frame_labels(file, found)
+        read_frame_labels(file, annotations)
     elif file.suffix.lower() == ".eaf":
-        read_elan(file, tier, found)
+        read_elan(file, tier, annotations)
     elif file.suffix.lower() == ".vtt":
-        read_vtt(file, found)
+        read_vtt(file, annotations)
     elif file.suffix.lower() != ".json":
-        read_csv(file, found)
+        read_csv(file, annotations)
     elif is_label_studio(values := json_list(file)):
-        read_label_studio(file, values, frame_rate, found)
+        read_label_studio(file, values, frame_rate, annotations)
     else:
-        read_json_rows(file, values, found)
+        read_json_rows(file, values, annotations)
 
 
 def matters(path: Path) -> bool:

@@ -33,7 +33,7 @@ def is_label_studio(values: list[Any]) -> bool:
 
 
 def read_label_studio(
-    path: Path, values: list[dict[str, Any]], rate: float | None, found: Annotations
+    path: Path, values: list[dict[str, Any]], rate: float | None, annotations: Annotations
 ) -> None:
     """Add every labelled span; of several annotations of a task the last one counts.
 
@@ -45,15 +45,15 @@ def read_label_studio(
         video = _video(task, where)
         results, count = _results(task, where)
         spans = [list(_spans(value, task, video, where, rates)) for value in results]
-        found.rows += [row for part in spans for row in part] or [AnnotationRow(where, video)]
+        annotations.rows += [row for part in spans for row in part] or [AnnotationRow(where, video)]
         seen["regions that are no labelled spans of time: not used"] += spans.count([])
         seen["tasks annotated more than once: the last counts"] += count > 1
         guess = not results and bool(task.get("predictions"))
         seen["tasks with predictions that nobody accepted: not used"] += guess
-    found.notes += [Note(text, (f"{path.name} ({n})",)) for text, n in seen.items() if n]
+    annotations.notes += [Note(text, (f"{path.name} ({n})",)) for text, n in seen.items() if n]
     for rate, how in rates.used:
         text = f"timelines count at {rate:g} frames per second ({how})"
-        found.notes.append(Note(text, (path.name,)))
+        annotations.notes.append(Note(text, (path.name,)))
 
 
 class TimelineRate:
@@ -130,10 +130,10 @@ def _results(task: dict[str, Any], where: str) -> tuple[list[dict[str, Any]], in
 
 def _objects(value: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
     """Return a list of objects under a key, which may be empty."""
-    found = value.get(key) or []
-    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise InputError(f"{where}: {key}: expected a list of objects, found {str(found)[:60]}")
-    return found
+    items = value.get(key) or []
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise InputError(f"{where}: {key}: expected a list of objects, found {str(items)[:60]}")
+    return items
 
 
 def _regions(value: Any) -> list[dict[str, Any]]:

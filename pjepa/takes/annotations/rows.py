@@ -63,22 +63,22 @@ class Annotations:
     notes: list[Note] = field(default_factory=list)
 
 
-def read_csv(path: Path, found: Annotations) -> None:
+def read_csv(path: Path, annotations: Annotations) -> None:
     """Add the rows of a CSV with a header, separated by comma, semicolon or tab."""
     first = file_text(path).split("\n", 1)[0].lower()
     needed = FRAMES if "start_frame" in first.replace(" ", "_") else SPAN
     rows = csv_table(path, needed, separators=",;\t", renamed=_column, optional=FIELDS)
-    found.rows += [_checked(row.where, row.cells) for row in rows]
-    _note_unused(path, rows[0].cells if rows else (), found)
+    annotations.rows += [_checked(row.where, row.cells) for row in rows]
+    _note_unused(path, rows[0].cells if rows else (), annotations)
 
 
-def _note_unused(path: Path, columns: Iterable[str], found: Annotations) -> None:
+def _note_unused(path: Path, columns: Iterable[str], annotations: Annotations) -> None:
     """Note unused columns: a misspelt `participant` would leak people between splits."""
     columns = list(columns)
     used = {*SPAN, *FIELDS, *((*FRAMES, "fps") if "start_frame" in columns else ())}
     unused = [name for name in columns if name not in used]
     if unused:
-        found.notes.append(Note(f"columns not used in {path.name}", tuple(unused)))
+        annotations.notes.append(Note(f"columns not used in {path.name}", tuple(unused)))
 
 
 def _column(name: str) -> str:
@@ -93,16 +93,16 @@ def json_list(path: Path) -> list[Any]:
     return values
 
 
-def read_json_rows(path: Path, values: list[dict[str, Any]], found: Annotations) -> None:
+def read_json_rows(path: Path, values: list[dict[str, Any]], annotations: Annotations) -> None:
     """Add the objects of a list, which have the keys that a CSV has as columns."""
     keys: dict[str, None] = {}
     for index, value in enumerate(values):
         row = {_column(str(k)): "" if v is None else str(v).strip() for k, v in value.items()}
         if len(row) < len(value):
             raise InputError(f"{path}, [{index}]: two keys for the same field: {', '.join(value)}")
-        found.rows.append(_checked(f"{path}, [{index}]", row))
+        annotations.rows.append(_checked(f"{path}, [{index}]", row))
         keys |= dict.fromkeys(row)
-    _note_unused(path, keys, found)
+    _note_unused(path, keys, annotations)
 
 
 def _checked(where: str, row: Mapping[str, str]) -> AnnotationRow:
@@ -159,24 +159,24 @@ class FrameRun(NamedTuple):
 
 def frame_runs(path: Path) -> list[FrameRun]:
     """Return the runs of equal lines; the last line may lack its newline."""
-    found: list[FrameRun] = []
+    runs: list[FrameRun] = []
     for frame, (where, label) in enumerate(file_lines(path)):
-        if found and found[-1].label == label:
-            found[-1] = found[-1]._replace(stop=frame + 1)
+        if runs and runs[-1].label == label:
+            runs[-1] = runs[-1]._replace(stop=frame + 1)
         elif label:
-            found.append(FrameRun(where, label, frame, frame + 1))
+            runs.append(FrameRun(where, label, frame, frame + 1))
         else:
             raise InputError(f"{where}: an empty line; expected one class name per frame")
-    if not found:
+    if not runs:
         raise InputError(f"{path}: no label; expected one class name per line")
-    return found
+    return runs
 
 
-def read_frame_labels(path: Path, found: Annotations) -> None:
+def read_frame_labels(path: Path, annotations: Annotations) -> None:
     """Add the runs of equal labels of the video that the file is named after."""
     for where, label, first, stop in frame_runs(path):
         row = AnnotationRow(where, path.stem, first, stop, label, frames=True, every=True)
-        found.rows.append(row)
+        annotations.rows.append(row)
 
 
 # WebVTT subtitles as annotations: one cue is one step of the video named like the file.
@@ -185,12 +185,12 @@ TIMES = re.compile(r"^(\S+)[ \t]+-->[ \t]+(\S+)")
 TAG = re.compile(r"<[^>]*>")  # voices and styles around a cue's text
 
 
-def read_vtt(path: Path, found: Annotations) -> None:
+def read_vtt(path: Path, annotations: Annotations) -> None:
     """Add every cue; cues without text are counted."""
     text = file_text(path)
     if not text.startswith("WEBVTT"):
         raise InputError(f"{path}, line 1: expected WEBVTT, found {text[:20]!r}")
-    lost, before = 0, len(found.rows)
+    lost, before = 0, len(annotations.rows)
     for number, times, rows in _cues(text.split("\n")):
         where = f"{path}, line {number}"
         label = html.unescape(TAG.sub("", " ".join(rows))).strip()
@@ -198,11 +198,11 @@ def read_vtt(path: Path, found: Annotations) -> None:
             lost += 1
             continue
         start, end = (seconds(value, where) for value in times)
-        found.rows.append(AnnotationRow(where, path.stem, start, end, label))
+        annotations.rows.append(AnnotationRow(where, path.stem, start, end, label))
     if lost:
-        found.notes.append(Note("cues without text not used", (f"{path.name} ({lost})",)))
-    if len(found.rows) == before:
-        found.rows.append(AnnotationRow(str(path), path.stem))
+        annotations.notes.append(Note("cues without text not used", (f"{path.name} ({lost})",)))
+    if len(annotations.rows) == before:
+        annotations.rows.append(AnnotationRow(str(path), path.stem))
 
 
 def _cues(lines: list[str]) -> Iterator[tuple[int, tuple[str, ...], list[str]]]:

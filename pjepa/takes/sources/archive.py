@@ -23,7 +23,7 @@ from pjepa.takes.annotations.text_files import Note, as_number, csv_table
 from pjepa.takes.archive_file import Packed, read_packed, string_list, tensor
 from pjepa.takes.config import ArchiveConfig, DataConfig
 from pjepa.takes.shipped import locator
-from pjepa.takes.source import Annotation, FoundTakes, Source, below, take_row
+from pjepa.takes.source import Annotation, Source, SourceBuilder, below, take_row
 from pjepa.takes.sources.assembly101 import person_of
 from pjepa.takes.sources.egoprocel import take_of_video
 from pjepa.ui.console import InputError
@@ -84,12 +84,12 @@ ARCHIVES: dict[str, Archive] = {
 
 def archive_files(config: ArchiveConfig) -> tuple[str, ...]:
     """Return patterns of the files that a set reads, below `config.path`."""
-    known = ARCHIVES[config.set]
-    found = [known.features, *([known.segments] if known.segments else [])]
-    if known.with_labels is not None:
-        folder = known.features.rpartition("/")[0]
-        found += [f"{folder}/**/*.pt", ARCHIVES[known.with_labels].features]
-    return tuple(found)
+    archive = ARCHIVES[config.set]
+    files = [archive.features, *([archive.segments] if archive.segments else [])]
+    if archive.with_labels is not None:
+        folder = archive.features.rpartition("/")[0]
+        files += [f"{folder}/**/*.pt", ARCHIVES[archive.with_labels].features]
+    return tuple(files)
 
 
 SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -115,33 +115,40 @@ class Line:
 def archive_source(config: DataConfig, root: Path) -> Source:
     """Return the takes of one archive."""
     own = config.archive
-    known, folder = ARCHIVES[own.set], inside(root, own.path, "the data root")
-    if known.segments is None:
-        return _surgical(config, known, folder)
-    packed = read_packed(inside(folder, known.features))
-    columns = (*NEEDED, known.label)
-    rows = csv_table(inside(folder, known.segments), columns, hint="it comes with the archive")
-    lines = [_line(row.where, row.cells, known) for row in rows]
-    found, numbers = FoundTakes(), {name: number for number, name in enumerate(packed.names)}
+    archive, folder = ARCHIVES[own.set], inside(root, own.path, "the data root")
+    if archive.segments is None:
+        return _surgical(config, archive, folder)
+    packed = read_packed(inside(folder, archive.features))
+    columns = (*NEEDED, archive.label)
+    rows = csv_table(inside(folder, archive.segments), columns, hint="it comes with the archive")
+    lines = [_line(row.where, row.cells, archive) for row in rows]
+    builder, numbers = (
+        SourceBuilder(),
+        {name: number for number, name in enumerate(packed.names)},
+    )
     takes: dict[str, list[Line]] = {}
     without = {line.video for line in lines if line.video not in numbers}
     for line in lines:
         if line.video in numbers:
-            takes.setdefault(_take_id(known, line), []).append(line)
+            takes.setdefault(_take_id(archive, line), []).append(line)
     for take_id, mine in sorted(takes.items()):
         number = numbers[mine[0].video]
         if not len(packed.video_times(number)):
             without.add(mine[0].video)
             continue
-        found.videos.append(packed_row(take_id, packed, number, below(own.path, known.features)))
-        found.takes.append(_row(own, known, take_id, mine))
-        found.segments += _segments(own, known, take_id, mine, packed.video_times(number), found)
+        builder.videos.append(
+            packed_row(take_id, packed, number, below(own.path, archive.features))
+        )
+        builder.takes.append(_row(own, archive, take_id, mine))
+        builder.segments += _segments(
+            own, archive, take_id, mine, packed.video_times(number), builder
+        )
     spoken = {line.video for line in lines}
-    found.seen["videos of the archive have no segment"] += [
+    builder.seen["videos of the archive have no segment"] += [
         name for name in packed.names if name not in spoken
     ]
-    found.missing["no features in the archive"] += sorted(without)
-    return found.source(_classes(known, lines), config, known.info)
+    builder.missing["no features in the archive"] += sorted(without)
+    return builder.source(_classes(archive, lines), config, archive.info)
 
 
 def packed_row(take_id: str, packed: Packed, number: int, where: str) -> VideoRow:
@@ -153,54 +160,54 @@ def packed_row(take_id: str, packed: Packed, number: int, where: str) -> VideoRo
 
 def _segments(
     own: ArchiveConfig,
-    known: Archive,
+    archive: Archive,
     take_id: str,
     lines: list[Line],
     times: np.ndarray,
-    found: FoundTakes,
+    builder: SourceBuilder,
 ) -> Iterator[Annotation]:
     """Yield segments in order; background ends after its first tokens, as in the release."""
     cap = own.background_cap
     for line in sorted(lines, key=lambda line: (line.start_s, line.end_s, line.uid)):
         end = line.end_s
-        if cap is not None and line.label == known.background:
+        if cap is not None and line.label == archive.background:
             first, stop = np.searchsorted(times, [line.start_s, end], side="left").tolist()
             if stop - first > cap:
                 end = float(times[first + cap])
-                found.seen[f"background segments cut to {cap} tokens, by label"].append(take_id)
+                builder.seen[f"background segments cut to {cap} tokens, by label"].append(take_id)
         yield Annotation(take_id, line.start_s, end, line.label)
 
 
-def _line(place: str, values: dict[str, str], known: Archive) -> Line:
+def _line(place: str, values: dict[str, str], archive: Archive) -> Line:
     split = SPLITS.get(values["official_split"].lower())
     if split is None:
-        found = values["official_split"]
-        raise InputError(f"{place}: official_split: expected {', '.join(SPLITS)}, found {found!r}")
+        value = values["official_split"]
+        raise InputError(f"{place}: official_split: expected {', '.join(SPLITS)}, found {value!r}")
     start, end = (
         float(np.float32(as_number(values[key], f"{place}: {key}")))
         for key in ("start_sec", "end_sec")
     )
     if not -np.inf < start <= end < np.inf:
         raise InputError(f"{place}: end_sec {end:g} is before start_sec {start:g}")
-    label = values[known.label]
+    label = values[archive.label]
     if not label.isdecimal() or int(label) > LARGEST:  # there is a class for every id below
         raise InputError(
-            f"{place}: {known.label}: expected a class id up to {LARGEST}, found {label!r}"
+            f"{place}: {archive.label}: expected a class id up to {LARGEST}, found {label!r}"
         )
     task = values.get("action_type", "") or values.get("task_name", "")
-    name = next((values[key] for key in known.names if values.get(key)), "")
+    name = next((values[key] for key in archive.names if values.get(key)), "")
     video = re.sub(r"\.(mp4|avi)$", ".pt", values["video_path"])
     return Line(place, values["sample_uid"], video, split, task, start, end, int(label), name)
 
 
-def _take_id(known: Archive, line: Line) -> str:
+def _take_id(archive: Archive, line: Line) -> str:
     """Return the loader's key: one video gives an assembly and a disassembly take."""
-    if known.dataset == "assembly101":
+    if archive.dataset == "assembly101":
         return f"{line.task}/{line.video.removesuffix('.pt')}"
     return line.video
 
 
-def _row(own: ArchiveConfig, known: Archive, take_id: str, lines: list[Line]) -> dict[str, str]:
+def _row(own: ArchiveConfig, archive: Archive, take_id: str, lines: list[Line]) -> dict[str, str]:
     """Return the take's split, task, recording, person and view."""
     splits, task = {line.split for line in lines}, lines[0].task
     if len(splits) > 1:
@@ -211,26 +218,26 @@ def _row(own: ArchiveConfig, known: Archive, take_id: str, lines: list[Line]) ->
     split = splits.pop()
     if own.protocol == "release" and split == "test":
         split = "val"  # the release chooses on the split that it reports
-    if known.dataset != "assembly101":
+    if archive.dataset != "assembly101":
         return {**take_of_video(Path(take_id).stem, split), "take_id": take_id, "task": task}
     video = lines[0].video.removesuffix(".pt")
     recording, _, view = video.rpartition("/")
     return take_row(
-        take_id, known.dataset, split, task=task, recording=recording or video,
+        take_id, archive.dataset, split, task=task, recording=recording or video,
         participant=person_of(recording), view=view,
     )  # fmt: skip
 
 
-def _classes(known: Archive, lines: list[Line]) -> Classes:
+def _classes(archive: Archive, lines: list[Line]) -> Classes:
     """Return class names where listed; ids run to the largest label, as in the release."""
     names = {line.label: line.name for line in lines if line.name}
     count = max((line.label for line in lines), default=-1) + 1
     written = [
-        names.get(label, f"{known.label.removesuffix('_id')} {label}") for label in range(count)
+        names.get(label, f"{archive.label.removesuffix('_id')} {label}") for label in range(count)
     ]
     if len(set(written)) < count:
         written = [f"{name} ({label})" for label, name in enumerate(written)]
-    return Classes(tuple(written), known.background)
+    return Classes(tuple(written), archive.background)
 
 
 # Surgical archives: phases beside the tokens (Cholec80, M2CAI16); LEMON's unlabelled shards.
@@ -239,14 +246,14 @@ DEVELOPMENT = {"train": (1, 32), "val": (33, 40), "test": (41, 80)}  # Cholec80,
 TABLE1 = {"train": (1, 40), "test": (41, 80)}
 
 
-def _surgical(config: DataConfig, known: Archive, folder: Path) -> Source:
+def _surgical(config: DataConfig, archive: Archive, folder: Path) -> Source:
     """Return Cholec80 or M2CAI16 alone, or LEMON for pretraining with labelled Cholec80."""
-    if known.with_labels is None:
-        return _phases(config, known, folder)
-    labelled = ARCHIVES[known.with_labels]
+    if archive.with_labels is None:
+        return _phases(config, archive, folder)
+    labelled = ARCHIVES[archive.with_labels]
     phases = _phases(config, labelled, folder)
-    shards = list(_shards(config, known, folder))
-    note = f"{len(shards)} {known.dataset} videos to pretrain on, labels from {labelled.dataset}"
+    shards = list(_shards(config, archive, folder))
+    note = f"{len(shards)} {archive.dataset} videos to pretrain on, labels from {labelled.dataset}"
     return replace(
         phases,
         videos=[*(row for row, _ in shards), *phases.videos],
@@ -255,9 +262,9 @@ def _surgical(config: DataConfig, known: Archive, folder: Path) -> Source:
     )
 
 
-def _phases(config: DataConfig, known: Archive, folder: Path) -> Source:
-    path = inside(folder, known.features)
-    packed, content, found = read_packed(path), read_torch(path), FoundTakes()
+def _phases(config: DataConfig, archive: Archive, folder: Path) -> Source:
+    path = inside(folder, archive.features)
+    packed, content, builder = read_packed(path), read_torch(path), SourceBuilder()
     names = tuple(string_list(path, content, "phase_class_names"))
     if len(set(names)) < len(names):
         raise InputError(f"{path}: phase_class_names: a name appears twice: {names}")
@@ -267,31 +274,31 @@ def _phases(config: DataConfig, known: Archive, folder: Path) -> Source:
             f"{path}: phase_labels: expected {len(packed.times)} below {len(names)}, found "
             f"{len(labels)} up to {int(labels.max()) if len(labels) else 0}"
         )
-    splits = _splits(config.archive, known, packed, content)
+    splits = _splits(config.archive, archive, packed, content)
     for number, (video, split) in enumerate(zip(packed.names, splits, strict=True)):
-        take_id = f"{known.dataset}/{video}"
+        take_id = f"{archive.dataset}/{video}"
         first, stop = packed.span(number)
         if first == stop:
-            found.missing["no token in the archive"].append(take_id)
+            builder.missing["no token in the archive"].append(take_id)
             continue
-        row = packed_row(take_id, packed, number, below(config.archive.path, known.features))
-        found.videos.append(row)
-        found.takes.append(_surgery(take_id, known.dataset, split, video))
+        row = packed_row(take_id, packed, number, below(config.archive.path, archive.features))
+        builder.videos.append(row)
+        builder.takes.append(_surgery(take_id, archive.dataset, split, video))
         limits = np.append(packed.video_times(number), row.duration_s)
         starts, lengths = runs(labels[first:stop])
-        found.segments += [
+        builder.segments += [
             Annotation(take_id, float(limits[a]), float(limits[a + n]), int(labels[first + a]))
             for a, n in zip(starts.tolist(), lengths.tolist(), strict=True)
             if labels[first + a] >= 0  # a negative phase is unknown and no segment
         ]
-    return found.source(Classes(names, known.background), config, known.info)
+    return builder.source(Classes(names, archive.background), config, archive.info)
 
 
 def _splits(
-    own: ArchiveConfig, known: Archive, packed: Packed, content: dict[str, Any]
+    own: ArchiveConfig, archive: Archive, packed: Packed, content: dict[str, Any]
 ) -> Iterator[str]:
     """Yield the split of every video: by number for Cholec80, else as the archive says."""
-    if known.dataset != "cholec80":
+    if archive.dataset != "cholec80":
         for split in string_list(packed.path, content, "source_splits", len(packed.names)):
             if split.lower() not in SPLITS:
                 names = ", ".join(SPLITS)
@@ -311,10 +318,10 @@ def _splits(
 
 
 def _shards(
-    config: DataConfig, known: Archive, folder: Path
+    config: DataConfig, archive: Archive, folder: Path
 ) -> Iterator[tuple[VideoRow, dict[str, Any]]]:
     """Yield LEMON's videos by its index; shards are opened when tokens are made."""
-    path = inside(folder, known.features)
+    path = inside(folder, archive.features)
     if not path.is_file():
         raise InputError(f"{path}: no such index; `pjepa fetch` gets the public archives")
     index = read_torch(path)
@@ -327,7 +334,7 @@ def _shards(
     fps = index.get("target_fps") or 4.0
     if not isinstance(fps, int | float):
         raise InputError(f"{path}: target_fps: expected a number, found {fps!r}")
-    base = known.features.rpartition("/")[0]
+    base = archive.features.rpartition("/")[0]
     files = [f"{base}/{shard}" for shard in string_list(path, index, "shards")]
     missing = [file for file in files if not inside(folder, file).is_file()]
     if missing:
@@ -337,18 +344,18 @@ def _shards(
             raise InputError(f"{path}: shard_ids: {video!r} in shard {shard} of {len(files)}")
         if not count:
             raise InputError(f"{path}: num_tokens: {video!r} has none")
-        take_id = f"{known.dataset}/{video}"
+        take_id = f"{archive.dataset}/{video}"
         at = locator("pt", below(config.archive.path, files[shard]), str(number))
         row = VideoRow(take_id, None, fps, count / fps, features=at, root="data")
-        yield row, _surgery(take_id, known.dataset, SPLITS.get(split, "pretrain"), video)
+        yield row, _surgery(take_id, archive.dataset, SPLITS.get(split, "pretrain"), video)
 
 
 def _numbers(path: Path, index: dict[str, Any], key: str, length: int) -> list[int]:
     """Return a tensor of whole numbers, one per video."""
-    found: list[Any] = tensor(path, index, key, 1).tolist()
-    if len(found) != length or not all(isinstance(n, int) and n >= 0 for n in found):
+    numbers: list[Any] = tensor(path, index, key, 1).tolist()
+    if len(numbers) != length or not all(isinstance(n, int) and n >= 0 for n in numbers):
         raise InputError(f"{path}: {key}: expected {length} whole numbers from 0")
-    return found
+    return numbers
 
 
 def _surgery(take_id: str, dataset: str, split: str, video: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pjepa.storage.roots import inside
 from pjepa.takes.annotations.text_files import closest, csv_table, file_lines, in_order
 from pjepa.takes.config import Assembly101Config, DataConfig
 from pjepa.takes.shipped import last_frame, locator, numpy_array
-from pjepa.takes.source import Annotation, FoundTakes, Source, below, take_row
+from pjepa.takes.source import Annotation, Source, SourceBuilder, below, take_row
 from pjepa.ui.console import InputError, track
 from pjepa.video.files import measured_videos
 
@@ -95,11 +95,11 @@ def _video_frames(
     measured = measured_videos(here, config.workers, config.max_gap_s)
 
     def row(take_id: str, sequence: str, first: int, end: int | None) -> RowAndEnd:
-        found = measured.get(sequence)
-        if found is None or found.fault:
+        film = measured.get(sequence)
+        if film is None or film.fault:
             return None, 0
-        video = found.row(take_id, below(own.path, names[sequence]))
-        return video, round(found.duration_s * FPS) + 1
+        video = film.row(take_id, below(own.path, names[sequence]))
+        return video, round(film.duration_s * FPS) + 1
 
     return row
 
@@ -133,12 +133,12 @@ def assembly101_source(config: DataConfig, root: Path) -> Source:
             where = f"{base / COARSE / 'coarse_splits'}: {stream.kind}_{stream.sequence}"
             raise InputError(f"{where} is in {before.split} and in {stream.split}")
     sequences = {sequence for _, sequence in streams}
-    frames, found = opened_frames(own, base, sequences, config), FoundTakes()
+    frames, builder = opened_frames(own, base, sequences, config), SourceBuilder()
     ids = {name: number for number, name in enumerate(classes.names)}
     for stream in track(list(streams.values()), "takes: read", unit="take"):
-        _read_take(stream, own, frames, base, ids, found)
-    found.drop_empty()
-    return found.source(classes, config, TSM if own.input == "tsm" else None)
+        _read_take(stream, own, frames, base, ids, builder)
+    builder.drop_empty()
+    return builder.source(classes, config, TSM if own.input == "tsm" else None)
 
 
 def read_actions(path: Path) -> Classes:
@@ -173,7 +173,7 @@ def _read_take(
     frames: FrameSource,
     base: Path,
     ids: Mapping[str, int],
-    found: FoundTakes,
+    builder: SourceBuilder,
 ) -> None:
     """Add one take: the frames from its first label to its last."""
     take_id = f"{stream.kind}/{stream.sequence}/{own.view}"
@@ -184,21 +184,21 @@ def _read_take(
     end = max((end for _, end, _ in long), default=None)
     row, stop = frames(take_id, stream.sequence, first, end)
     if row is None:
-        found.missing[f"no {what} of view {own.view}"].append(take_id)
+        builder.missing[f"no {what} of view {own.view}"].append(take_id)
         return
     if end is not None and stop < end:
         cut = f"takes end with their {what}, before their labels"
-        found.seen[cut].append(f"{take_id} ({end - stop} frames)")
+        builder.seen[cut].append(f"{take_id} ({end - stop} frames)")
     if end is not None and sum(stop - start for start, stop, _ in spans) != end - first:
-        found.seen["takes whose segments overlap or leave gaps"].append(take_id)
-    found.videos.append(row)
-    found.takes.append(
+        builder.seen["takes whose segments overlap or leave gaps"].append(take_id)
+    builder.videos.append(row)
+    builder.takes.append(
         take_row(
             take_id, "assembly101", stream.split, task=stream.toy, recording=stream.sequence,
             participant=person_of(stream.sequence), view=own.view,
         )
     )  # fmt: skip
-    found.segments += [Annotation(take_id, s / FPS, e / FPS, label) for s, e, label in spans]
+    builder.segments += [Annotation(take_id, s / FPS, e / FPS, label) for s, e, label in spans]
 
 
 def person_of(recording: str) -> str:

@@ -26,8 +26,8 @@ from pjepa.takes.annotations.text_files import (
 from pjepa.takes.config import DataConfig
 from pjepa.takes.source import (
     Annotation,
-    FoundTakes,
     Source,
+    SourceBuilder,
     below,
     refuse_missing,
     take_row,
@@ -62,36 +62,38 @@ class EgoTake:
 
 def egoexo4d_source(config: DataConfig, root: Path) -> Source:
     """Return the annotated takes of train and val; the labels of test are not public."""
-    own, found = config.egoexo4d, FoundTakes()
+    own, builder = config.egoexo4d, SourceBuilder()
     base = inside(root, own.path, "the data root")
     steps = read_steps(base / BENCHMARK / "label_mapping.csv")
     takes, unknown = _annotated_takes(base)
-    found.missing["no entry in takes.json"] = unknown
+    builder.missing["no entry in takes.json"] = unknown
     files = {}
     for take in takes:
         if take.facts.get("is_dropped"):
-            found.seen["takes left out, is_dropped in takes.json"].append(take.name)
+            builder.seen["takes left out, is_dropped in takes.json"].append(take.name)
         elif (file := ego_video(take, base, own.videos)) and (base / file).is_file():
             files[take.name] = file
         else:
-            found.missing["no ego video"].append(take.name)
-    refuse_missing(found.missing, config)  # before videos are read
+            builder.missing["no ego video"].append(take.name)
+    refuse_missing(builder.missing, config)  # before videos are read
     here = {name: base / file for name, file in files.items()}
     measured = measured_videos(here, config.workers, config.max_gap_s)
     for take in takes:
         if (video := measured.get(take.name)) is None:
             continue
         if video.fault:
-            found.missing["no readable video"].append(video.fault)
+            builder.missing["no readable video"].append(video.fault)
             continue
-        found.videos.append(video.row(take.name, below(own.path, files[take.name])))
-        found.takes.append(_row(take))
-        found.segments += _segments(take, steps)
-    found.drop_empty()
-    found.note_late()
-    for same, count in Counter(found.segments).items():
-        found.seen["segments appear twice; tokens.overlap decides"] += [same.take_id] * (count - 1)
-    return found.source(steps.classes, config)
+        builder.videos.append(video.row(take.name, below(own.path, files[take.name])))
+        builder.takes.append(_row(take))
+        builder.segments += _segments(take, steps)
+    builder.drop_empty()
+    builder.note_late()
+    for same, count in Counter(builder.segments).items():
+        builder.seen["segments appear twice; tokens.overlap decides"] += [same.take_id] * (
+            count - 1
+        )
+    return builder.source(steps.classes, config)
 
 
 def read_steps(path: Path) -> Steps:
@@ -129,7 +131,7 @@ def _annotated_takes(base: Path) -> tuple[list[EgoTake], list[str]]:
         if uid in facts:
             raise InputError(f"{where}: take_uid {uid!r} appears twice")
         facts[uid] = take
-    found: dict[str, EgoTake] = {}
+    annotated: dict[str, EgoTake] = {}
     unknown: list[str] = []
     for split in ("train", "val"):
         path = base / BENCHMARK / f"keystep_segment_{split}.json"
@@ -138,11 +140,11 @@ def _annotated_takes(base: Path) -> tuple[list[EgoTake], list[str]]:
             if uid not in facts:
                 unknown.append(str(segment.get("take_name", uid)))
                 continue
-            mine = found.setdefault(uid, EgoTake(facts[uid], split))
+            mine = annotated.setdefault(uid, EgoTake(facts[uid], split))
             if mine.split != split:
                 raise InputError(f"{path}: take {mine.name} is in train and in val")
             mine.segments.append((f"{path}, segments[{number}]", segment))
-    takes = [found[uid] for uid in facts if uid in found]
+    takes = [annotated[uid] for uid in facts if uid in annotated]
     if twice := [name for name, count in Counter(t.name for t in takes).items() if count > 1]:
         raise InputError(f"{base / 'takes.json'}: take_name {twice[0]!r} appears twice")
     return takes, sorted(set(unknown))

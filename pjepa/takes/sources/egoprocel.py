@@ -86,10 +86,10 @@ def take_of_video(name: str, split: str, folder: str = "") -> dict[str, str]:
         person = name.split(".")[0] if name[:1].isdigit() else ""
         return take_row(name, "EPIC-Tents", split, task="tent", participant=person, view="ego")
     if "head" in name.lower():
-        told = (folder if folder.startswith("pc_") else name).lower()
-        number = re.search(r"\d+$", told)
+        name_or_folder = (folder if folder.startswith("pc_") else name).lower()
+        number = re.search(r"\d+$", name_or_folder)
         even = number is not None and int(number.group()) % 2 == 0
-        task = "disassembly" if "dis" in told or even else "assembly"
+        task = "disassembly" if "dis" in name_or_folder or even else "assembly"
         return take_row(name, "PC", split, task=task, view="ego")
     if name.startswith("00"):
         return take_row(name, "MECCANO", split, task="toy bike", view="ego")

@@ -20,8 +20,8 @@ from pjepa.takes.annotations.text_files import Note, check_span, closest
 from pjepa.takes.config import DataConfig, FolderConfig
 from pjepa.takes.source import (
     Annotation,
-    FoundTakes,
     Source,
+    SourceBuilder,
     TakeRows,
     below,
     drawn_groups,
@@ -41,16 +41,16 @@ TEST_DRAW, VAL_DRAW, FOLD_DRAW = 0x7E57, 0x0A1D, 0xF01D  # seeds of the draws
 def bundled_splits(folder: Path, fold: int, ids: Mapping[str, str]) -> dict[str, str]:
     """Return the split of every take named in the bundles of a fold; `ids` are those of videos."""
     called = _called(list(ids))
-    found: dict[str, str] = {}
+    splits: dict[str, str] = {}
     for split in ("train", "test"):
         for name in read_bundle(folder, split, fold):
             takes = [ids[video] for video in called.get(normalize("NFC", name), ())]
             if len(takes) != 1:
                 what = f"{name!r} stands for {', '.join(takes)}" if takes else f"no video {name!r}"
                 raise InputError(f"{folder}, {split}.split{fold}.bundle: {what}")
-            if found.setdefault(takes[0], split) != split:
+            if splits.setdefault(takes[0], split) != split:
                 raise InputError(f"{folder}: {name!r} is in train and in test of fold {fold}")
-    return found
+    return splits
 
 
 def fill_splits(takes: TakeRows, segments: list[Annotation], config: DataConfig) -> list[Note]:
@@ -137,18 +137,20 @@ def folder_source(config: DataConfig, root: Path) -> Source:
     by_video, ids = _by_video(annotations.rows, names), _take_ids(names)
     here = {name: folder / name for name in names}
     measured = measured_videos(here, config.workers, config.max_gap_s)
-    found = FoundTakes()
-    found.missing["no readable video"] = [video.fault for video in measured.values() if video.fault]
+    builder = SourceBuilder()
+    builder.missing["no readable video"] = [
+        video.fault for video in measured.values() if video.fault
+    ]
     classes = _classes(annotations, own, folder)
     for name, video in measured.items():
         if not video.fault:
             rows = by_video.get(name, [])
-            found.videos.append(video.row(ids[name], below(own.path, name)))
-            found.takes.append(_take(ids[name], rows))
-            found.segments += _segments(rows, ids[name], video, own, classes)
-    found.drop_empty()
-    found.note_late()
-    source = found.source(classes, config)
+            builder.videos.append(video.row(ids[name], below(own.path, name)))
+            builder.takes.append(_take(ids[name], rows))
+            builder.segments += _segments(rows, ids[name], video, own, classes)
+    builder.drop_empty()
+    builder.note_late()
+    source = builder.source(classes, config)
     takes, grouped = _with_splits(source.takes, ids, config, root)
     drawn = fill_splits(takes, source.segments, config)
     notes = [*annotations.notes, *grouped, *source.notes, *drawn]
@@ -185,19 +187,19 @@ def _by_video(
 ) -> dict[str, list[AnnotationRow]]:
     """Return rows of every video; of several with one name, that of the label file's folder."""
     called = _called(names)
-    found: dict[str, list[AnnotationRow]] = defaultdict(list)
+    by_video: dict[str, list[AnnotationRow]] = defaultdict(list)
     for row in rows:
-        wanted = normalize("NFC", row.video.replace("\\", "/").removeprefix("./"))
-        matches = called.get(wanted, [])
+        name = normalize("NFC", row.video.replace("\\", "/").removeprefix("./"))
+        matches = called.get(name, [])
         if len(matches) > 1:
-            beside = [name for name in matches if str(PurePosixPath(name).parent) == row.folder]
+            beside = [n for n in matches if str(PurePosixPath(n).parent) == row.folder]
             matches = beside or matches
         if len(matches) != 1:
             what = f"stands for {', '.join(matches)}" if matches else "is not in the folder"
-            hint = "" if matches else closest(wanted, names)
+            hint = "" if matches else closest(name, names)
             raise InputError(f"{row.where}: video {row.video!r} {what}{hint}")
-        found[matches[0]].append(row)
-    return found
+        by_video[matches[0]].append(row)
+    return by_video
 
 
 def _take_ids(names: Sequence[str]) -> dict[str, str]:
@@ -209,27 +211,27 @@ def _take_ids(names: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _classes(found: Annotations, own: FolderConfig, folder: Path) -> Classes:
+def _classes(annotations: Annotations, own: FolderConfig, folder: Path) -> Classes:
     """Return the sorted labels; frame labels in the order of the mapping beside them, if any."""
-    mapping = _mapping(found, own, folder)
+    mapping = _mapping(annotations, own, folder)
     if mapping is None:
         names = tuple(
-            sorted({row.label for row in found.rows if row.label is not None}, key=natural)
+            sorted({row.label for row in annotations.rows if row.label is not None}, key=natural)
         )
         background = background_id(names, own.background, folder) if names else None
         return Classes(names, background)
     classes = read_mapping(mapping, own.background)
-    for row in found.rows:
+    for row in annotations.rows:
         if row.label is not None and row.label not in classes.names:
             hint = closest(row.label, classes.names)
             raise InputError(f"{row.where}: no class {row.label!r} in {mapping.name}{hint}")
-    found.vocabulary |= dict.fromkeys(classes.names)
+    annotations.vocabulary |= dict.fromkeys(classes.names)
     return classes
 
 
-def _mapping(found: Annotations, own: FolderConfig, folder: Path) -> Path | None:
+def _mapping(annotations: Annotations, own: FolderConfig, folder: Path) -> Path | None:
     """Return the list of classes in or beside the folder of labels, where every frame has one."""
-    if own.labels is None or not any(row.every for row in found.rows):
+    if own.labels is None or not any(row.every for row in annotations.rows):
         return None
     labels = inside(folder, own.labels)
     places = [labels / MAPPING, labels.parent / MAPPING]
@@ -244,7 +246,7 @@ def _segments(
     classes: Classes,
 ) -> list[Annotation]:
     """Return the labelled rows of a video in seconds."""
-    found, rate = [], own.frame_rate or video.fps
+    segments, rate = [], own.frame_rate or video.fps
     count = max((row.end for row in rows if row.every), default=0)
     if count and abs(count / rate - video.duration_s) > max(2 / rate, FAR * video.duration_s):
         raise InputError(
@@ -262,8 +264,8 @@ def _segments(
                 f"{row.where}: starts at {start:g} s, but the video ends at "
                 f"{video.duration_s:.2f} s; are the times those of another video or frame rate?"
             )
-        found.append(Annotation(take_id, start, end, classes.names.index(row.label)))
-    return found
+        segments.append(Annotation(take_id, start, end, classes.names.index(row.label)))
+    return segments
 
 
 def _take(take_id: str, rows: Sequence[AnnotationRow]) -> dict[str, Any]:
@@ -278,7 +280,7 @@ def _take(take_id: str, rows: Sequence[AnnotationRow]) -> dict[str, Any]:
                 )
     split = fields.pop("split", "")
     if split and split not in SPLITS:
-        known = f"{', '.join(SPLITS)}{closest(split, SPLITS)}"
-        raise InputError(f"{rows[0].where}: split {split!r}; expected {known}")
+        names = f"{', '.join(SPLITS)}{closest(split, SPLITS)}"
+        raise InputError(f"{rows[0].where}: split {split!r}; expected {names}")
     group = fields.pop("group", "") or fields.get("participant", "")
     return take_row(take_id, "folder", split, group=group, **fields)

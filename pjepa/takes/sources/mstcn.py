@@ -19,7 +19,7 @@ from pjepa.takes.annotations.rows import frame_runs
 from pjepa.takes.annotations.text_files import closest, file_lines, in_order
 from pjepa.takes.config import DataConfig, MstcnConfig
 from pjepa.takes.shipped import locator, numpy_array
-from pjepa.takes.source import Annotation, FoundTakes, Source, below, set_folder, take_row
+from pjepa.takes.source import Annotation, Source, SourceBuilder, below, set_folder, take_row
 from pjepa.ui.console import InputError, track
 
 # Data sets with one label per frame and features of the same length (MS-TCN, FACT).
@@ -86,24 +86,25 @@ def read_mapping(path: Path, background: str | None = None) -> Classes:
     return Classes(ordered, background_id(ordered, background, path))
 
 
-def background_id(names: tuple[str, ...], wanted: str | None, path: Path) -> int | None:
+def background_id(names: tuple[str, ...], name: str | None, path: Path) -> int | None:
     """Return the background class id: the one asked for, else `background`, else None."""
-    if wanted is not None and wanted not in names:
-        raise InputError(f"{path}: no class {wanted!r}{closest(wanted, names)}")
-    usual = () if wanted else ("background", "bg")
-    same = [name for name in names if name == wanted or name.lower() in usual]
-    return names.index(same[0]) if same else None
+    if name is None:
+        usual = [n for n in names if n.lower() in ("background", "bg")]
+        return names.index(usual[0]) if usual else None
+    if name not in names:
+        raise InputError(f"{path}: no class {name!r}{closest(name, names)}")
+    return names.index(name)
 
 
 def frame_segments(path: Path, ids: Mapping[str, int]) -> list[tuple[int, int, int]]:
     """Return (first frame, end frame, class id) of the runs of a file with one name per line."""
-    found = []
+    segments = []
     for run in frame_runs(path):
         if run.label not in ids:
             hint = closest(run.label, ids)
             raise InputError(f"{run.where}: no class {run.label!r} in the mapping{hint}")
-        found.append((run.first, run.stop, ids[run.label]))
-    return found
+        segments.append((run.first, run.stop, ids[run.label]))
+    return segments
 
 
 def read_split(path: Path) -> list[str]:
@@ -144,54 +145,54 @@ def framewise_source(
             if name in split_of:
                 raise InputError(f"{layout.base}: {name!r} is in {split_of[name]} and in {split}")
             split_of[name] = split
-    ids, found = {name: number for number, name in enumerate(classes.names)}, FoundTakes()
+    ids, builder = {name: number for number, name in enumerate(classes.names)}, SourceBuilder()
     faults: list[str] = []
     for name, split in track(list(split_of.items()), "takes: read", unit="take"):
         try:
-            _read_take(layout, name, split, ids, found)
+            _read_take(layout, name, split, ids, builder)
         except InputError as error:  # all wrong files are named at once
             faults.append(str(error))
     if faults:
         more = [f"and {len(faults) - NAMED} more"] if len(faults) > NAMED else []
         raise InputError("; ".join([*faults[:NAMED], *more]))
-    return found.source(classes, config, layout.features)
+    return builder.source(classes, config, layout.features)
 
 
 def _read_take(
-    layout: FolderLayout, name: str, split: str, ids: Mapping[str, int], found: FoundTakes
+    layout: FolderLayout, name: str, split: str, ids: Mapping[str, int], builder: SourceBuilder
 ) -> None:
     """Add one take, cut to the shorter of features and labels as MS-TCN and FACT do."""
     file = inside(layout.base, f"features/{name}.npy")
     if not file.is_file():
-        found.missing["no features"].append(name)
+        builder.missing["no features"].append(name)
         return
     segments = frame_segments(inside(layout.base, f"groundTruth/{name}.txt"), ids)
     try:
         shape = numpy_array(file).shape
     except InputError as error:
-        found.missing["unreadable features"].append(str(error))
+        builder.missing["unreadable features"].append(str(error))
         return
     rows, other = shape if layout.time_first else shape[::-1]
     labels = segments[-1][1]
     length = min(rows, labels)
     if not length:
-        found.missing["no features"].append(name)
+        builder.missing["no features"].append(name)
         return
     if rows != labels:
-        found.seen[CUT].append(f"{name} ({rows} features, {labels} labels)")
+        builder.seen[CUT].append(f"{name} ({rows} features, {labels} labels)")
     if _far(rows, labels):
         if not _far(other, labels):
             raise InputError(
                 f"{file}: array {list(shape)} beside {labels} labels: time stands "
                 f"{'last' if layout.time_first else 'first'}; {layout.turn}"
             )
-        found.seen[DIFFERENT].append(name)
+        builder.seen[DIFFERENT].append(name)
     kind = "npy" if layout.time_first else "npy-dt"
     where = locator(kind, below(layout.folder, f"features/{name}.npy"), f"0:{length}")
     fps = layout.fps
-    found.videos.append(VideoRow(name, None, fps, length / fps, features=where, root="data"))
-    found.takes.append(_named_take(layout, name, split, found))
-    found.segments += [
+    builder.videos.append(VideoRow(name, None, fps, length / fps, features=where, root="data"))
+    builder.takes.append(_named_take(layout, name, split, builder))
+    builder.segments += [
         Annotation(name, first / fps, min(stop, length) / fps, label)
         for first, stop, label in segments
         if first < length
@@ -202,11 +203,13 @@ def _far(rows: int, labels: int) -> bool:
     return abs(rows - labels) > max(1, FAR * min(rows, labels))
 
 
-def _named_take(layout: FolderLayout, name: str, split: str, found: FoundTakes) -> dict[str, str]:
+def _named_take(
+    layout: FolderLayout, name: str, split: str, builder: SourceBuilder
+) -> dict[str, str]:
     known = layout.known
     match = re.fullmatch(known.pattern, name)
     if match is None and known.pattern:
-        found.seen[UNNAMED].append(name)
+        builder.seen[UNNAMED].append(name)
     facts = {key: value for key, value in (match.groupdict() if match else {}).items() if value}
     facts = {"view": known.view, "recording": name, **facts}
     group = facts.get(known.group, facts["recording"])
