@@ -14,7 +14,6 @@ from pjepa.metrics.segmentation import (
     METRICS,
     edit_distance,
     majority_vote,
-    scores,
     segmentation_scores,
     take_statistics,
 )
@@ -147,21 +146,6 @@ def test_majority_vote() -> None:
     assert majority_vote([], []).tolist() == []
     ours = segmentation_scores([[0, 0, 0, 1, 1, 1]], [[0, 2, 0, 1, 2, 2]], background=0)
     assert (ours["acc"], ours["acc_vote"]) == (pytest.approx(100 / 3), 0.0)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(runs, min_size=1, max_size=4), st.sampled_from(sorted(CONVENTIONS)))
-def test_weights_equal_repeated_takes(
-    takes: list[list[tuple[int, int, int]]], convention: str
-) -> None:
-    stats = [take_statistics(*sequences(take), 0, convention) for take in takes]
-    weights = np.arange(len(stats), dtype=float) % 3
-    repeated = [s for s, weight in zip(stats, weights, strict=True) for _ in range(int(weight))]
-    if repeated:
-        weighted, plain = scores(stats, convention, weights), scores(repeated, convention)
-        assert {k: float(v) for k, v in weighted.items()} == pytest.approx(
-            {k: float(v) for k, v in plain.items()}
-        )
 
 
 def test_bad_input_is_one_line() -> None:

@@ -16,7 +16,6 @@ from pjepa.metrics.trajectory import (
     progress,
     segment_times,
     segment_vectors,
-    temporal_neighbors,
     trajectory,
 )
 
@@ -88,16 +87,6 @@ def test_a_round_trip_has_no_axis_and_a_constant_path_no_length() -> None:
     assert constant.adjacent_cosine == pytest.approx(0)
     # chance: an end has one neighbour among four others, the rest two
     assert constant.temporal_neighbor == pytest.approx((2 * 1 + 3 * 2) / 4 / 5)
-
-
-def test_nearest_segments_against_a_plain_loop() -> None:
-    z = np.random.default_rng(0).normal(size=(40, 6))
-    hits = 0
-    for i in range(40):
-        others = [j for j in range(40) if j != i]
-        nearest = min(others, key=lambda j: float(np.linalg.norm(z[i] - z[j])))
-        hits += abs(nearest - i) == 1
-    assert temporal_neighbors(z) == pytest.approx(hits / 40)
 
 
 def test_segments_are_pooled_then_normalised_and_gaps_left_out() -> None:

@@ -1,11 +1,9 @@
 """Small FACT models and takes that its tests share."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from safetensors import safe_open
 from torch import Tensor
@@ -26,15 +24,6 @@ SMALL: dict[str, Any] = {
 WIDTH, CLASSES = 20, 6
 ROUNDING = 5e-5  # the official float32 numbers are themselves 3e-5 off the exact (float64) ones
 STRINGS = ("iU", "iu", "iuU", "iUu")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
 
 
 def small(background: int | None = 0, **changes: Any) -> Fact:

@@ -82,28 +82,6 @@ def test_the_future_changes_nothing_before(
     assert len(same) == (cut if kind == "causal" else cut // 4 * 4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_left_the_window_is_forgotten(kind: str) -> None:
-    made, x = probe(kind), features(30)
-    other = x.clone()
-    other[:16] = 9.0
-    before, after = predicted(made, x), predicted(made, other)
-    # The chunk 24..27 sees 17..27, the chunk 20..23 sees 13..23.
-    assert torch.equal(before[24:], after[24:])
-    assert not torch.allclose(before[20:24], after[20:24])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_newest_tokens_of_prefixes(kind: str) -> None:
-    made, x = probe(kind), features(23)
-    place = torch.zeros(23, dtype=torch.long)
-    spans = [(0, 3), (3, 9), (9, 10), (10, 23)]
-    with torch.no_grad():
-        found = list(made.predict_newest(x, place, spans))
-    for (start, end), part in zip(spans, found, strict=True):
-        torch.testing.assert_close(part, predicted(made, x[:end])[start:], atol=1e-6, rtol=0)
-
-
 def test_a_chunk_looks_ahead_and_says_so() -> None:
     assert probe("causal").sight.ends(np.zeros(6, np.int64)).tolist() == [1, 2, 3, 4, 5, 6]
     assert probe("chunk").sight.ends(np.zeros(6, np.int64)).tolist() == [4, 4, 4, 4, 6, 6]

@@ -119,18 +119,6 @@ def test_warns_when_the_fits_disagree(tmp_path: Path, capsys: pytest.CaptureFixt
     assert warnings[0] in capsys.readouterr().err
 
 
-def test_reported_labels_never_reach_the_fit(tmp_path: Path) -> None:
-    out, _ = cell(tmp_path)
-    before = (out / "model" / "model.safetensors").read_bytes()
-    inputs = world(tmp_path)
-    labels = read_labels(inputs.labels)
-    split = read_takes(inputs.takes).set_index("take_id")["split"]
-    changed = {t: (y if split[t] == "train" else (y + 1) % 4) for t, y in labels.items()}
-    write_labels(inputs.labels, [(t, np.arange(40) / FPS, y) for t, y in changed.items()])
-    run_cell(inputs, tmp_path / "other", "linear", "raw", COMMON, LINEAR)
-    assert (tmp_path / "other" / "model" / "model.safetensors").read_bytes() == before
-
-
 def test_any_target_can_be_read(tmp_path: Path) -> None:
     inputs = world(tmp_path)
     reader, labels = StreamReader(inputs.streams[0]), read_labels(inputs.labels)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from pjepa.probes.base.trained import Task
-from pjepa.probes.fact.blocks import BlockOutput, Exchange, runs_of
+from pjepa.probes.fact.blocks import Exchange, runs_of
 from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.fact.gru import gru_states
 from pjepa.probes.fact.losses import block_loss, soft_iou, truth_of
@@ -24,12 +24,9 @@ from tests.probes.fact_models import (
     SMALL,
     STRINGS,
     WIDTH,
-    one_thread,
     small,
     some_take,
 )
-
-__all__ = ["one_thread"]
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -144,24 +141,6 @@ def test_unknown_frames_have_no_gradient(blocks: str, background: int | None) ->
     assert model.loss(model(features.float()), torch.full_like(labels, -1)).item() == 0
 
 
-def test_unknown_frames_do_not_count() -> None:
-    model = small(blocks="iu", tokens=20, smooth_weight=0.0).double().eval()
-    features, labels = some_take()
-    outputs = model(features)
-    part = labels.clone()
-    part[30:] = -1
-    cut = tuple(
-        BlockOutput(
-            output.frame_logits[:30], output.token_logits,
-            output.exchange
-            and Exchange(output.exchange.f2a[:, :30], output.exchange.a2f[:30]),
-            output.frames[:30], output.tokens,
-        )
-        for output in outputs
-    )  # fmt: skip
-    assert_close(model.loss(outputs, part), model.loss(cut, labels[:30]))
-
-
 def test_tokens_grow_to_the_segments() -> None:
     features, labels = torch.randn(30, WIDTH), torch.arange(30) % CLASSES
     for segments, tokens in ((30, 30), (3, 12)):
@@ -214,10 +193,3 @@ def test_masking_hides_whole_channels_in_training_alone() -> None:
     assert torch.equal(shown[0][:, ~hidden], 2 * x[:, ~hidden])
     model.eval()(x)
     assert torch.equal(shown[1], x)
-
-
-def test_layers_start_equal() -> None:
-    model = small(blocks="iU", update_action_layers=2)
-    for block in model.block_list:
-        first, second = block.action_branch.layers
-        assert all(map(torch.equal, first.parameters(), second.parameters()))

@@ -19,10 +19,7 @@ from tests.probes.fact_models import (
     OFFICIAL,
     ROUNDING,
     official,
-    one_thread,
 )
-
-__all__ = ["one_thread"]
 
 
 def test_official_logits() -> None:

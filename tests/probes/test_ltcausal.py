@@ -1,7 +1,5 @@
 """LT-Causal: what a frame may not see changes nothing, and neither do padding and batches."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -23,15 +21,6 @@ from tests.probes.ltc_models import (
 
 WIDTH, CLASSES = 6, 4
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=7)  # of a take's segments
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small tensors lose time on more threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def small_model(seed: int = 0, **options: int) -> LTCausal:
@@ -65,22 +54,6 @@ def test_equals_the_obvious_model(lengths: list[int], seed: int) -> None:
     torch.testing.assert_close(model(features, segments), expected, atol=1e-9, rtol=0)
 
 
-@pytest.mark.slow
-@settings(max_examples=25, deadline=None)
-@given(lengths=LENGTHS, seed=st.integers(0, 99))
-def test_a_prefix_of_whole_segments_is_predicted_as_in_the_whole_take(
-    lengths: list[int], seed: int
-) -> None:
-    model, segments = small_model(seed), segments_of(lengths)
-    features = random_take(len(segments), WIDTH, seed)
-    whole = model.predict(features, segments)
-    for segment in range(len(lengths)):
-        end = sum(lengths[: segment + 1])
-        prefix = model.predict(features[:end], segments[:end])
-        torch.testing.assert_close(prefix, whole[:end], atol=1e-5, rtol=0)
-        assert torch.equal(prefix.argmax(1), whole[:end].argmax(1))
-
-
 @settings(max_examples=25, deadline=None)
 @given(lengths=LENGTHS, seed=st.integers(0, 99), size=st.sampled_from([1.0, 1e3]))
 def test_the_future_changes_no_bit_of_the_past(lengths: list[int], seed: int, size: float) -> None:
@@ -96,39 +69,6 @@ def test_the_future_changes_no_bit_of_the_past(lengths: list[int], seed: int, si
         for ours, theirs in zip(whole, model(other, changed), strict=True):
             assert torch.equal(ours[:end], theirs[:end])
             assert not torch.equal(ours[end:], theirs[end:])
-
-
-@settings(max_examples=15, deadline=None)
-@given(takes=st.lists(LENGTHS, min_size=2, max_size=3), extra=st.integers(0, 40))
-def test_padding_and_batches_change_nothing(takes: list[list[int]], extra: int) -> None:
-    model, ids = small_model(), [segments_of(lengths) for lengths in takes]
-    longest = max(map(len, ids)) + extra
-    features = torch.full((len(ids), longest, WIDTH), 7.0)  # rubbish where there is no frame
-    segments = torch.full((len(ids), longest), -1)
-    valid = torch.zeros(len(ids), longest, dtype=torch.bool)
-    for number, segment in enumerate(ids):
-        features[number, : len(segment)] = random_take(len(segment), WIDTH, number)
-        segments[number, : len(segment)], valid[number, : len(segment)] = segment, True
-    with torch.no_grad():
-        batch = model(features, segments, valid)
-    for number, segment in enumerate(ids):
-        alone = model(random_take(len(segment), WIDTH, number), segment)
-        for ours, theirs in zip(batch, alone, strict=True):
-            torch.testing.assert_close(ours[number, : len(segment)], theirs, atol=1e-5, rtol=0)
-            assert not ours[number, len(segment) :].any()
-
-
-@pytest.mark.slow
-@settings(max_examples=15, deadline=None)
-@given(length=st.integers(1, 90), block=st.integers(1, 40))
-def test_fixed_blocks_need_no_annotation(length: int, block: int) -> None:
-    fixed, features = small_model(block=block), random_take(length, WIDTH, length)
-    given_segments = small_model().predict(features, torch.arange(length) // block)
-    whole = fixed.predict(features)
-    assert torch.equal(whole, given_segments)
-    assert torch.equal(whole, fixed.predict(features, torch.zeros(length)))  # nothing to leak
-    for end in range(block, length, block):
-        torch.testing.assert_close(fixed.predict(features[:end]), whole[:end], atol=1e-5, rtol=0)
 
 
 def test_the_present_segment_is_seen_to_its_end() -> None:
@@ -148,15 +88,6 @@ def test_a_gap_is_a_segment_in_its_place() -> None:
     assert torch.equal(
         model.predict(features, ids[0]), model.predict(features, segment_order(ids)[0])
     )
-
-
-def test_training_reaches_every_weight() -> None:
-    model, segments = small_model(), segments_of([20, 30, 10])
-    features = random_take(60, WIDTH, 0)
-    model.train().loss(model(features, segments), segments).backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert bool(parameter.grad.any()), name
 
 
 def test_missing_segments_are_named() -> None:

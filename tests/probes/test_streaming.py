@@ -1,6 +1,6 @@
 """Streamed predictions are those of the prefix, however little of it is run again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pjepa.probes.attentive.config import AttentiveConfig
-from pjepa.probes.base.config import TrainedConfig
 from pjepa.probes.base.scoring import Probe, Sight, seconds_ahead
 from pjepa.probes.base.streamed import repeated_steps, segment_steps, streamed, time_steps
 from pjepa.probes.base.trained import Task, TemporalProbe, TrainedProbe
@@ -144,20 +143,3 @@ def test_lookahead_counts_seconds_not_tokens() -> None:
     assert Sight("block", 2).lookahead_s(segments, times) == 0.25
     assert Sight("take").lookahead_s(segments, times) == 9.25
     assert seconds_ahead(np.zeros(0, np.int64), np.zeros(0)) == 0.0
-
-
-def test_an_empty_take_streams_to_nothing() -> None:
-    empty = np.zeros((0, WIDTH), np.float32)
-    ends = np.zeros(0, np.int64)
-    found = streamed(PROBES["linear"], empty, np.zeros(0, np.int64), ends)
-    assert found.shape == (0, 3)
-
-
-def test_registered_probes_offer_the_protocol() -> None:
-    def newest(probe: Probe) -> Iterator[np.ndarray]:
-        x, segments = take_of([2, 2])
-        return probe.predict_newest(x, segments, [(0, 2), (2, 4)])
-
-    for probe in PROBES.values():
-        assert [part.shape for part in newest(probe)] == [(2, 3), (2, 3)]
-    assert issubclass(AttentiveConfig, TrainedConfig)

@@ -125,14 +125,13 @@ def garbled(inputs: CellInputs, splits: tuple[str, ...]) -> None:
     write_labels(inputs.labels, rows)
 
 
-@pytest.mark.parametrize("config", [ATTENTIVE, FOREGROUND], ids=["attentive", "foreground"])
-def test_val_and_test_labels_never_reach_the_weights(
-    config: AttentiveConfig | ForegroundConfig, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("probe", ["linear", "attentive", "foreground"])
+def test_val_and_test_labels_never_reach_the_weights(probe: str, tmp_path: Path) -> None:
+    config = {"linear": LINEAR, "attentive": ATTENTIVE, "foreground": FOREGROUND}[probe]
     inputs = world(tmp_path)
-    trained_cell(inputs, tmp_path / "a", config)
+    run_cell(inputs, tmp_path / "a", probe, "raw", TRAINED, config)
     garbled(inputs, ("val", "test"))
-    trained_cell(inputs, tmp_path / "b", config)
+    run_cell(inputs, tmp_path / "b", probe, "raw", TRAINED, config)
     files = [tmp_path / name / "model" / "model.safetensors" for name in ("a", "b")]
     assert files[0].read_bytes() == files[1].read_bytes()
     metrics = [(tmp_path / name / "metrics.json").read_bytes() for name in ("a", "b")]

@@ -169,15 +169,6 @@ def test_unknown_labels_and_batches() -> None:
         assert accuracy(fitted(kind, shown=[*padded, blank], batch_takes=3), takes(5, 2)) > 90
 
 
-def test_a_mean_over_takes_is_one_step() -> None:
-    """Two takes in one step move the weights as their mean loss does."""
-    first = fitted("foreground", takes(2), epochs=1, batch_takes=2, optimizer="adam")
-    steps = fitted("foreground", takes(2), epochs=1, batch_takes=1, optimizer="adam")
-    assert not same(first, steps)
-    single = fitted("foreground", takes(1), epochs=1, batch_takes=1)
-    assert same(single, fitted("foreground", takes(1), epochs=1, batch_takes=5))
-
-
 def test_gradients_are_clipped() -> None:
     start = fitted("foreground", epochs=1, lr=1e-30)
     tight = fitted("foreground", epochs=1, clip_grad=1e-12, optimizer="adam", lr=1e-3)
