@@ -22,6 +22,7 @@ from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder, tensor_faults
 from pjepa.storage.hub import found_file, hub_file
 from pjepa.storage.reading import file_sha256, read_object, read_torch
+from pjepa.storage.saver import part, under
 from pjepa.streams.provenance import SelectionLabels
 from pjepa.ui.console import InputError
 
@@ -157,7 +158,7 @@ def known_file(path: Path) -> Released | None:
 
 
 PREFIX = "release:"
-STUDENT, PREDICTOR, MASK_TOKEN = "student_enc.", "predictor.", "mask_token"
+STUDENT, PREDICTOR, MASK_TOKEN = "student_enc", "predictor", "mask_token"
 CONFIG_NAMES = {"input_dim": "d_in", "dim": "d_model"}  # where a run's config differs
 
 
@@ -190,36 +191,29 @@ def load_release(
     `architecture`, in the release's field names, goes before what the file says; with it a file
     need not be one of the five. What the tensors show (widths, depths) may be left out.
     """
-    state, found = checked_release(source, architecture)
-    with torch.random.fork_rng(devices=[]):
-        encoder = ProcedureEncoder(found.encoder_config())
-    encoder.load_state_dict(dict(encoder.named_buffers()) | tensors_under(state, STUDENT))
-    return encoder.to(device).eval()
-
-
-def checked_release(
-    source: str | Path, architecture: Mapping[str, Any] | None
-) -> tuple[dict[str, Tensor], Architecture]:
-    """Return the state dict, still on disk (mmap), and the architecture it was checked against."""
     path = release_file(source)
     known = known_file(path) if architecture is None else None
     state, stated = _contents(path)
-    fields: dict[str, Any] = known.architecture.model_dump() if known else {}
-    fields |= stated | dict(architecture or {})
-    found = _completed(path, _read_off(state), fields)
+    fields = known.architecture.model_dump() if known else {}
+    found = _completed(path, state, {**fields, **stated, **(architecture or {})})
     faults = tensor_faults(state, _expected(found))
     if faults:
         raise InputError(f"{path}: does not fit its architecture: {faults}")
-    return state, found
+    with torch.random.fork_rng(devices=[]):
+        encoder = ProcedureEncoder(found.encoder_config())
+    encoder.load_state_dict(dict(encoder.named_buffers()) | part(STUDENT, state))
+    return encoder.to(device).eval()
 
 
 def _contents(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the state dict of any container, and the architecture that the file states."""
     outer = read_torch(path)
     state = outer.get("model_state_dict", outer)
-    if not isinstance(state, dict) or f"{STUDENT}proj.1.weight" not in state:
+    if not isinstance(state, dict) or f"{STUDENT}.proj.1.weight" not in state:
         names = ", ".join(map(str, list(state)[:4])) if isinstance(state, dict) else ""
-        raise InputError(f"{path}: no released encoder, no {STUDENT}* tensors ({names or 'empty'})")
+        raise InputError(
+            f"{path}: no released encoder, no {STUDENT}.* tensors ({names or 'empty'})"
+        )
     bad = [name for name, value in state.items() if not isinstance(value, Tensor)]
     if bad:
         raise InputError(f"{path}: {bad[0]} is not a tensor")
@@ -237,21 +231,13 @@ def _stated(content: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in named.items() if name in Architecture.model_fields}
 
 
-def _read_off(state: Mapping[str, Tensor]) -> dict[str, int]:
-    """Return what the tensors show: widths and depths."""
-    weight = state[f"{STUDENT}proj.1.weight"]
+def _completed(path: Path, state: Mapping[str, Tensor], fields: Mapping[str, Any]) -> Architecture:
+    """Return the architecture from given fields and what tensors show: widths and depths."""
+    weight = state[f"{STUDENT}.proj.1.weight"]
     d_model, d_in = weight.shape if weight.ndim == 2 else (0, 0)
-
-    def depth(prefix: str) -> int:
-        start = f"{prefix}blocks."
-        return len({name.split(".")[2] for name in state if name.startswith(start)})
-
-    depths = {"enc_depth": depth(STUDENT), "pred_depth": depth(PREDICTOR)}
-    return {"d_in": d_in, "d_model": d_model} | depths
-
-
-def _completed(path: Path, shown: Mapping[str, int], fields: Mapping[str, Any]) -> Architecture:
-    """Return the architecture from given and shown fields; raise unless they determine it."""
+    blocks = {tuple(name.split(".")[:3]) for name in state if ".blocks." in name}
+    depths = [sum(name == owner for owner, *_ in blocks) for name in (STUDENT, PREDICTOR)]
+    shown = {"d_in": d_in, "d_model": d_model, "enc_depth": depths[0], "pred_depth": depths[1]}
     for name, value in shown.items():
         if fields.get(name, value) != value:
             raise InputError(f"{path}: {name} is {fields[name]!r}, its tensors show {value}")
@@ -276,17 +262,10 @@ def _expected(found: Architecture) -> dict[str, Tensor]:
         encoder = ProcedureEncoder(config)
         like_predictor = ProcedureEncoder(config.model_copy(update={"depth": found.pred_depth}))
         mask_token = torch.empty(1, 1, found.d_model)
-    return {
-        **{STUDENT + name: value for name, value in encoder.named_parameters()},
-        **{  # built like the encoder, but for the projection
-            PREDICTOR + name: value
-            for name, value in like_predictor.named_parameters()
-            if not name.startswith("proj.")
-        },
-        MASK_TOKEN: mask_token,
+    predictor = {  # built like the encoder, but for the projection
+        name: value
+        for name, value in like_predictor.named_parameters()
+        if not name.startswith("proj.")
     }
-
-
-def tensors_under(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors under a prefix, without it."""
-    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+    student = under(STUDENT, dict(encoder.named_parameters()))
+    return student | under(PREDICTOR, predictor) | {MASK_TOKEN: mask_token}

@@ -89,26 +89,6 @@ def segment_ends(length: int, change: float, config: FoundConfig, threshold: flo
     return length >= config.max_tokens or (length >= config.shortest and change > threshold)
 
 
-class SegmentFinder:
-    """An online segmenter, whose decision at a token depends on that token and earlier ones only.
-
-    A change is noticed some tokens late, so a segment may end with the first tokens of the next
-    step; a closed segment is never reopened.
-    """
-
-    def __init__(self, found: FoundParameters) -> None:
-        self.config, self.threshold = found.config, found.threshold
-        self.change = RelativeChange(found.config.window, found.std)
-        self.length = 0
-
-    def push(self, token: np.ndarray) -> bool:
-        """Return True if the segment ends with this token [D]."""
-        self.length += 1
-        ends = segment_ends(self.length, self.change.push(token), self.config, self.threshold)
-        self.length = 0 if ends else self.length
-        return ends
-
-
 def fit_threshold(takes: Sequence[np.ndarray], config: FoundConfig, std: np.ndarray) -> float:
     """Return the threshold at which segments of these takes average `config.tokens` tokens.
 
@@ -144,7 +124,7 @@ def _segment_count(changes: Sequence[float], config: FoundConfig, threshold: flo
 
 @dataclass(frozen=True)
 class SegmentRule:
-    """Where segments come from; `found` needs what was measured for it."""
+    """Where segments come from; `found` is what was measured for segments of that kind."""
 
     kind: SegmentKind = "annotated"
     block: int = 64
@@ -183,78 +163,66 @@ def take_segments(
     return np.concatenate(segments)
 
 
-# Where segments end, as tokens arrive: the online half of `rule`.
+# Where segments end, as tokens arrive.
 
 
 class OnlineSegments:
-    """Coordinates c(i), r(i) and i of tokens as they arrive."""
+    """Coordinates c(i), r(i) and i of tokens as they arrive.
+
+    Whether a found segment ends with a token depends on that token and earlier ones only. A change
+    is noticed some tokens late, so a segment may end with the first tokens of the next step; a
+    closed segment is never reopened.
+    """
 
     def __init__(self, rule: SegmentRule) -> None:
-        self.rule = rule
-        self.finder = SegmentFinder(rule.found) if rule.kind == "found" and rule.found else None
+        self.rule, self.found = rule, rule.found if rule.kind == "found" else None
         self.segment = self.offset = self.index = 0  # of the next token
+        self.forget()
 
     def push(self, tokens: np.ndarray, ends: bool) -> np.ndarray:
         """Return coordinates [n, 3] (segment, offset, index) of tokens [n, D], in order.
 
         `ends`: the segment ends with the last of them, whatever the rule says.
         """
-        closed = self._closed(tokens)
-        if ends and len(closed) and not closed[-1]:
-            closed[-1] = True
-            self._restart()
-        place = np.arange(len(closed))
-        opened = np.concatenate([[False], closed[:-1]])  # a segment begins with this token
-        start = np.maximum.accumulate(np.where(opened, place, -self.offset))
-        found = np.stack(
-            [self.segment + np.cumsum(closed) - closed, place - start, self.index + place], axis=1
-        )
-        if len(closed):
-            self.segment += int(closed.sum())
-            self.offset = 0 if closed[-1] else int(found[-1, 1]) + 1
-            self.index += len(closed)
-        return found
+        places = np.empty((len(tokens), 3), np.int64)
+        for number, token in enumerate(tokens):
+            places[number] = self.segment, self.offset, self.index
+            ended = self._ends_with(token)
+            self.offset, self.index = self.offset + 1, self.index + 1
+            if ended or (ends and number == len(tokens) - 1):
+                self.end()
+        return places
 
-    def end(self) -> bool:
-        """End the segment after the last token; False if that was its end already."""
-        if not self.offset:
-            return False
-        self.segment, self.offset = self.segment + 1, 0
-        self._restart()
-        return True
+    def end(self) -> None:
+        """End the segment after the last token, unless that was its end already."""
+        if self.offset:
+            self.segment, self.offset = self.segment + 1, 0
 
     def forget(self) -> None:
         """Start a new recording: forget how tokens changed before it."""
-        if self.rule.found is not None and self.finder is not None:
-            self.finder = SegmentFinder(self.rule.found)
+        found = self.found
+        self.change = None if found is None else RelativeChange(found.config.window, found.std)
 
-    def _closed(self, tokens: np.ndarray) -> np.ndarray:
-        """Return whether a segment ends with each token, by the rule alone (bool [n])."""
-        if self.finder is not None:
-            return np.fromiter(map(self.finder.push, tokens), bool, len(tokens))
-        if self.rule.kind == "fixed":  # counted from where the present segment began
-            return (self.offset + np.arange(1, len(tokens) + 1)) % self.rule.block == 0
-        return np.zeros(len(tokens), bool)
-
-    def _restart(self) -> None:
-        if self.finder is not None:
-            self.finder.length = 0
+    def _ends_with(self, token: np.ndarray) -> bool:
+        """Return whether the segment ends with the next token [D], by the rule alone."""
+        found, length = self.found, self.offset + 1
+        if found is not None and self.change is not None:
+            return segment_ends(length, self.change.push(token), found.config, found.threshold)
+        return self.rule.kind == "fixed" and length % self.rule.block == 0
 
     def state(self) -> State:
-        """Return counters, and what the finder remembers."""
-        found = {"place": numbers(self.segment, self.offset, self.index)}
-        if self.finder is not None:
-            change = self.finder.change
-            found["finder"] = numbers(self.finder.length, change.total, change.count)
-            width = len(change.std)
-            found["recent"] = torch.from_numpy(np.array(change.tokens).reshape(-1, width))
-        return found
+        """Return counters, and how tokens changed."""
+        state = {"place": numbers(self.segment, self.offset, self.index)}
+        if self.change is not None:
+            state["finder"] = numbers(self.offset, self.change.total, self.change.count)
+            width = len(self.change.std)
+            state["recent"] = torch.from_numpy(np.array(self.change.tokens).reshape(-1, width))
+        return state
 
     def restore(self, state: State) -> None:
         """Resume from `state`."""
         self.segment, self.offset, self.index = (int(x) for x in state["place"].tolist())
-        if self.finder is not None:
-            length, total, count = state["finder"].tolist()
-            self.finder.length, change = int(length), self.finder.change
-            change.total, change.count = total, int(count)
-            change.tokens.extend(state["recent"].numpy())
+        if self.change is not None:
+            _, self.change.total, count = state["finder"].tolist()
+            self.change.count = int(count)
+            self.change.tokens.extend(state["recent"].numpy())

@@ -131,12 +131,7 @@ def learning_rate(
 ) -> float:
     """Return the rate for `step` (counted over the whole run) in `epoch`, both from 0."""
     decayed = lr * gamma ** sum(epoch >= milestone for milestone in milestones)
-    return warmed(decayed, step, warmup_steps)
-
-
-def warmed(lr: float, step: int, warmup_steps: int) -> float:
-    """Return the rate while it rises linearly over the first steps."""
-    return lr * min(1.0, (step + 1) / warmup_steps) if warmup_steps else lr
+    return decayed * min(1.0, (step + 1) / warmup_steps) if warmup_steps else decayed
 
 
 def cosine_rate(lr: float, lr_min: float, done: int, length: int) -> float:

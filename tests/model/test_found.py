@@ -9,7 +9,7 @@ from pjepa.core.runs import runs
 from pjepa.model.segments import (
     FoundConfig,
     FoundParameters,
-    SegmentFinder,
+    OnlineSegments,
     SegmentRule,
     fit_threshold,
     take_segments,
@@ -86,9 +86,6 @@ def test_what_is_closed_never_depends_on_later_tokens(
         np.testing.assert_array_equal(
             found_segments(features, found)[: t + 1], found_segments(changed, found)[: t + 1]
         )
-        finders = SegmentFinder(found), SegmentFinder(found)
-        for first, second in zip(features[: t + 1], changed[: t + 1], strict=True):
-            assert finders[0].push(first) == finders[1].push(second)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 200), CONFIGS, st.floats(0.0, 4.0))
@@ -97,11 +94,10 @@ def test_one_token_at_a_time_gives_the_same_within_bounds_and_memory(
 ) -> None:
     found = FoundParameters(config, threshold, np.ones(3))
     features = walk(seed, count)
-    finder, ids, segment = SegmentFinder(found), [], 0
+    online, ids = OnlineSegments(SegmentRule("found", found=found)), []
     for token in features:
-        ids.append(segment)
-        segment += finder.push(token)
-        assert len(finder.change.tokens) <= 2 * config.window
+        ids.append(int(online.push(token[None], ends=False)[0, 0]))
+        assert len(online.state()["recent"]) <= 2 * config.window
     assert found_segments(features, found).tolist() == ids
     lengths = runs(np.array(ids))[1]
     assert lengths.max() <= config.max_tokens
