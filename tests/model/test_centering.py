@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from pjepa.model.attention import layout_of_segments
-from pjepa.model.style import fit_style, take_mean, visible_style
+from pjepa.model.style import fit_style, visible_style
 from pjepa.ui.console import InputError
 
 TAKES, LENGTH, WIDTH = 40, 60, 12
@@ -49,14 +49,6 @@ def test_posterior_mean_by_the_textbook():
     between = colour * values.clamp_min(0) @ colour.T  # B may not be negative
     gain = between @ torch.linalg.inv(between + within * 2.0 / LENGTH)
     torch.testing.assert_close(found.double(), gain @ means[0], atol=1e-4, rtol=1e-3)
-
-
-def test_take_mean_is_the_mean_of_each_take():
-    layout = layout_of_segments([[2, 1], [4]])
-    x = torch.randn(7, 3)
-    found = take_mean(x, layout)
-    torch.testing.assert_close(found[0], x[:3].mean(dim=0))
-    torch.testing.assert_close(found[-1], x[3:].mean(dim=0))
 
 
 @pytest.mark.parametrize("spread", [0.0, 3.0])

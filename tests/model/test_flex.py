@@ -73,12 +73,6 @@ def test_the_output_is_the_obvious_one(width, monkeypatch):
     torch.testing.assert_close(found, slow.masked_attention(*qkv, allowed), atol=1e-5, rtol=1e-5)
 
 
-def test_heads_are_filled_up_to_a_power_of_two():
-    assert [flex.kernel_width(w) for w in (4, 16, 17, 64, 80, 88, 128)] == [
-        16, 16, 32, 64, 128, 128, 128,
-    ]  # fmt: skip
-
-
 def test_what_is_compiled_first_serves_batches_of_all_sizes(monkeypatch):
     graphs = []
 

@@ -73,21 +73,6 @@ def test_equals_the_definition(
     assert found_segments(features, found).tolist() == slow_segments(features, found)
 
 
-@given(st.integers(0, 10_000), st.integers(1, 80), CONFIGS, st.data())
-def test_what_is_closed_never_depends_on_later_tokens(
-    seed: int, count: int, config: FoundConfig, data: st.DataObject
-) -> None:
-    found = FoundParameters(config, 1.2, np.ones(3))
-    features = walk(seed, count)
-    t = data.draw(st.integers(0, count - 1))
-    other = features.copy()
-    other[t + 1 :] = 1e3 * walk(seed + 1, count)[t + 1 :]
-    for changed in (other, features[: t + 1]):
-        np.testing.assert_array_equal(
-            found_segments(features, found)[: t + 1], found_segments(changed, found)[: t + 1]
-        )
-
-
 @given(st.integers(0, 10_000), st.integers(1, 200), CONFIGS, st.floats(0.0, 4.0))
 def test_one_token_at_a_time_gives_the_same_within_bounds_and_memory(
     seed: int, count: int, config: FoundConfig, threshold: float
@@ -140,15 +125,6 @@ def test_threshold_gives_the_mean_length_wanted(tokens: int) -> None:
         found = FoundParameters(config, value, np.ones(3))
         count = sum(found_segments(take, found)[-1] + 1 for take in takes)
         assert 2400 / count == pytest.approx(tokens, rel=0.05)
-
-
-def test_precision_of_the_stream_does_not_matter() -> None:
-    features = walk(5, 200).astype(np.float16)
-    found = FoundParameters(FoundConfig(10, 40), 1.5, np.ones(3, np.float32))
-    for kind in (np.float32, np.float64):
-        np.testing.assert_array_equal(
-            found_segments(features, found), found_segments(features.astype(kind), found)
-        )
 
 
 def test_thresholds_exist_for_takes_too_short_or_still_to_tell() -> None:

@@ -94,14 +94,6 @@ def test_the_file_is_not_mapped_any_more(tmp_path):
     same_encoding(encoder, "block")
 
 
-def test_loading_neither_reads_nor_moves_the_random_state():
-    torch.manual_seed(3)
-    expected = torch.rand(2)
-    torch.manual_seed(3)
-    load_release(BUNDLE)
-    assert torch.equal(torch.rand(2), expected)
-
-
 def test_a_bare_unknown_file_says_which_fields_to_pass():
     message = refused(BARE)
     assert str(BARE) in message

@@ -100,16 +100,6 @@ def test_an_encoder_of_any_head_width_trains(width: int, heads: int, attention: 
     assert all(bool(p.grad.isfinite().all()) for p in encoder.parameters() if p.grad is not None)
 
 
-def test_paired_scores_depend_on_distance_only():
-    x = torch.randn(1, 1, 16).expand(40, 1, 16)
-    turn = angles(torch.arange(40), 16, 10000.0, "paired")
-    y = rotate(x, RopeTable(turn.cos(), turn.sin()))[:, 0]
-    scores = y @ y.T
-    for distance in (1, 5, 17):
-        diagonal = scores.diagonal(distance)
-        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), atol=1e-4, rtol=0)
-
-
 def test_tiled_matches_the_authors_code():
     golden = load_file(GOLDEN)
     for width in (4, 8, 44, 48):
@@ -119,11 +109,6 @@ def test_tiled_matches_the_authors_code():
         found = rotate(shaped, RopeTable(turn.cos(), turn.sin()))
         expected = golden[f"y.{width}"].reshape(-1, len(turn), width).transpose(0, 1)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-
-
-def test_positions_none_changes_nothing():
-    x = torch.randn(8, 2, 12)
-    assert torch.equal(turned(x, layout_of_segments([[4, 4]]), positions="none"), x)
 
 
 def test_channels_can_be_given_to_either_coordinate_or_to_none():

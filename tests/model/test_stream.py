@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjepa.model.attention import AttentionPlan, layout_of_segments
+from pjepa.model.attention import AttentionPlan
 from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
-from pjepa.model.segments import FoundConfig, FoundParameters, SegmentRule
+from pjepa.model.segments import SegmentRule
 from pjepa.model.stream import EncoderStream
 from pjepa.ui.console import InputError
 from tests.model.slow_attention import masked_attention
@@ -234,17 +234,6 @@ def test_memory_is_as_stated():
     assert len(sizes) < 8  # it stops growing
 
 
-def test_appending_does_not_copy_the_past_every_time(monkeypatch):
-    from pjepa.model.stream import KeyValues
-
-    past, buffers = KeyValues(), set()
-    for _ in range(4000):
-        past.append(torch.ones(1, 1, 1), torch.ones(1, 1, 1))
-        buffers.add(past.buffer.data_ptr())
-    assert len(buffers) < 10
-    assert past.kept.sum() == 8000
-
-
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -309,17 +298,6 @@ def test_autocast_may_begin_and_end_in_the_middle():
     torch.testing.assert_close(torch.cat(found), model.encode(x, [4, 5, 3]), atol=0.1, rtol=0)
 
 
-def test_a_rule_in_place_of_annotation():
-    model = encoder(input_norm="causal_center")
-    found = FoundParameters(FoundConfig(4, 9), 1.2, model.std.numpy())
-    rule = SegmentRule("found", found=found)
-    x = tokens_of(40, 2)
-    stream = model.stream(segments=rule)
-    whole = torch.cat([stream.push(x), stream.finish()])
-    same = encoder(segments="found", found_tokens=4, found_max=9, input_norm="causal_center")
-    torch.testing.assert_close(whole, same.encode(x), atol=TOLERANCE, rtol=0)
-
-
 def test_the_callers_buffer_may_be_reused():
     model = encoder()
     x = tokens_of(6, 0)
@@ -328,12 +306,3 @@ def test_the_callers_buffer_may_be_reused():
         buffer.copy_(half)
         stream.push(buffer, ends=False)
     torch.testing.assert_close(stream.peek(), model.encode(x, [6]), atol=TOLERANCE, rtol=0)
-
-
-def test_layouts_agree_with_the_offline_one():
-    stream = encoder("token_causal").stream()
-    lengths = [3, 1, 5]
-    places = np.concatenate([stream.segments.push(np.zeros((n, 6)), True) for n in lengths])
-    layout = layout_of_segments([lengths])
-    expected = torch.stack([layout.segment, layout.offset, layout.index], dim=1)
-    assert torch.equal(torch.from_numpy(places), expected)
