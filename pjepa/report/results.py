@@ -49,8 +49,11 @@ class Streamed:
     metrics: Mapping[str, float]
     intervals: Mapping[str, Interval]
     statistics: CellStatistics
-    equals_offline: bool
-    seen: Mapping[str, Any]  # lookahead_s, boundaries, note ...
+    seen: Mapping[str, Any]  # equals_offline, lookahead_s, boundaries, note ...
+
+    @property
+    def equals_offline(self) -> bool:
+        return bool(self.seen["equals_offline"])
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,7 @@ def read_cell(probe: str, representation: str, folder: Path) -> Cell:
 def _cell(probe: str, representation: str, folder: Path) -> Cell:
     details = read_object(folder / "details.json")
     metrics = read_object(folder / "metrics.json")
+    streaming = folder / "streaming.json"
     fit, groups = details["fits"][0], details["groups"]
     intervals = _intervals(details["intervals"][fit])
     return Cell(
@@ -179,35 +183,17 @@ def _cell(probe: str, representation: str, folder: Path) -> Cell:
                 entry.pop("metrics"),
                 _intervals(entry.pop("intervals")),
                 CellStatistics(_statistics(entry.pop("runs")), groups),
-                entry["equals_offline"],
                 entry,
             )
-            for protocol, entry in _streamed(folder).items()
+            for protocol, entry in (read_object(streaming) if streaming.exists() else {}).items()
         },
         provenance=Provenance(**details["provenance"]),
-        split=details["split"],
-        convention=details["convention"],
         selection=details["selection"]["on"],
-        labels=details["labels"],
-        sight=details["sight"],
         runs=len(details["runs"][fit]),
         warnings=tuple(details["warnings"]),
-        readings=details.get("readings", {}),
-        settings=details.get("settings", {}),
+        **{name: details[name] for name in ("split", "convention", "labels", "sight")},
+        **{name: details[name] for name in ("readings", "settings") if name in details},
     )
-
-
-def cell_statistics(folder: Path, fit: str | None = None) -> CellStatistics:
-    """Return the per-take statistics of one fit of a cell; of its first fit by default."""
-    details = read_object(folder / "details.json", "runs", "fits", "groups")
-    return CellStatistics(
-        _statistics(details["runs"][fit or details["fits"][0]]), details["groups"]
-    )
-
-
-def _streamed(folder: Path) -> dict[str, Any]:
-    path = folder / "streaming.json"
-    return read_object(path) if path.exists() else {}
 
 
 def _statistics(runs: Sequence[Mapping[str, Any]]) -> list[Statistics]:

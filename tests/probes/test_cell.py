@@ -13,11 +13,11 @@ import pytest
 from pjepa.core.tables import read_takes
 from pjepa.core.text import text_of_cell
 from pjepa.metrics.bootstrap import difference_intervals, intervals
-from pjepa.metrics.segmentation import METRICS, segmentation_scores
+from pjepa.metrics.segmentation import METRICS, TakeStatistics, segmentation_scores
 from pjepa.probes.base.cell import CellInputs, run_cell
 from pjepa.probes.base.scoring import take_roles
 from pjepa.probes.linear.probe import LinearProbe, probe_accuracy
-from pjepa.report.results import cell_statistics
+from pjepa.report.results import read_cell
 from pjepa.streams.stream import StreamReader, StreamWriter, Take, read_labels, write_labels
 from pjepa.ui.console import InputError
 from tests.probes.world import COMMON, FPS, LINEAR, NAMES, WIDTH, takes_rows, world
@@ -77,13 +77,16 @@ def test_segments_cover_every_take_and_survive_any_name(tmp_path: Path) -> None:
 
 def test_report_needs_no_predictions(tmp_path: Path) -> None:
     out, metrics = cell(tmp_path)
-    stored = cell_statistics(out)
+    stored = read_cell("linear", "x", out).statistics
     found = intervals(stored.variants, stored.groups, COMMON.bootstrap, COMMON.seed)["f1_25"]
     details = json.loads((out / "details.json").read_text())
     assert found.mean == pytest.approx(metrics["f1_25"])
     assert details["intervals"]["converged"]["f1_25"]["low"] == pytest.approx(found.low)
-    paper = cell_statistics(out, "paper")
-    gain = difference_intervals(stored.variants, paper.variants, stored.groups, 50, 0)["acc"]
+    paper = [
+        {take: TakeStatistics.from_dict(row) for take, row in run["statistics"].items()}
+        for run in details["runs"]["paper"]
+    ]
+    gain = difference_intervals(stored.variants, paper, stored.groups, 50, 0)["acc"]
     assert gain.mean == pytest.approx(metrics["acc"] - metrics["paper_acc"])
 
 
