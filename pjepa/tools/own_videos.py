@@ -99,12 +99,12 @@ def own_videos(inputs: list[Path]) -> dict[str, Path]:
 def _listed(inputs: list[Path]) -> Iterator[tuple[Path, Path]]:
     """Yield every video and its name below the folder that was given."""
     for given in inputs:
-        names = found_videos(given) if given.is_dir() else []
-        if given.is_dir() and not names:
-            raise InputError(f"{given}: no videos in this folder ({', '.join(VIDEO_SUFFIXES)})")
-        yield from ((given / name, Path(name)) for name in names)
         if not given.is_dir():
             yield given, Path(given.name)
+        elif names := found_videos(given):
+            yield from ((given / name, Path(name)) for name in names)
+        else:
+            raise InputError(f"{given}: no videos in this folder ({', '.join(VIDEO_SUFFIXES)})")
 
 
 def extract_own(
@@ -128,12 +128,10 @@ def extract_own(
     steps = sum(expected_steps(job, config) for job in waiting.values())
     check_disk(stored_bytes(steps, config, facts), work)
     info = patch_info(config, facts)
-
-    def finish(name: str) -> None:
-        write_features(waiting[name], info, output)
-
-    jobs_left = list(waiting.values())
-    failed = encode_missing(jobs_left, config, facts, execute, finish, "extract: video")
+    failed = encode_missing(
+        list(waiting.values()), config, facts, execute,
+        lambda name: write_features(waiting[name], info, output), "extract: video",
+    )  # fmt: skip
     reasons = {name: failed[job.target] for name, job in waiting.items() if job.target in failed}
     return {**absent, **reasons}
 

@@ -60,15 +60,13 @@ def export(
 
 def representation_stream(name: str) -> Path:
     """Return the one stream of a representation or of one draw of it."""
-    known = {
-        path.parent.relative_to(paths.REPRESENTATIONS).as_posix(): path
-        for folder in sorted(paths.REPRESENTATIONS.glob("*"))
-        for path in paths.representation_streams(folder)
-    }
-    if name not in known:
-        there = ", ".join(known) or "none; run `dvc repro`"
-        raise InputError(f"--representation {name}: not in {paths.REPRESENTATIONS}; there: {there}")
-    return known[name]
+    folder = paths.REPRESENTATIONS
+    streams = {path.parent.relative_to(folder).as_posix(): path
+               for path in sorted(folder.rglob(paths.STREAM.name))}  # fmt: skip
+    if name not in streams:
+        there = ", ".join(streams) or "none; run `dvc repro`"
+        raise InputError(f"--representation {name}: not in {folder}; there: {there}")
+    return streams[name]
 
 
 @app.command(rich_help_panel=SHARE)
@@ -120,23 +118,24 @@ def project_card(encoder: ProcedureEncoder, licence: str = "other") -> str:
         table = read_takes(paths.TAKES_TABLE)
         seen = table[table["take_id"].isin(pretraining_takes(table))]
         counts.update(seen["dataset"] + " " + seen["split"])
-    pooler = paths.POOLER / "config.json"
-    patches = read_object(pooler).get("patches") if pooler.exists() else None
-    chosen = paths.ENCODER / "selection.json"
-    metrics = read_object(paths.METRICS) if paths.METRICS.exists() else {}
+    pooler, selection, metrics = (
+        read_object(path) if path.exists() else {}
+        for path in (
+            paths.POOLER / "config.json", paths.ENCODER / "selection.json", paths.METRICS
+        )
+    )  # fmt: skip
     facts = CardFacts(
         tokens=StreamReader(paths.STREAM).info if paths.STREAM.exists() else None,
         features=StreamReader(made[0]).info if made else None,
         takes=counts,
-        selection=read_object(chosen) if chosen.exists() else {},
-        metrics={probe: rows for probe, rows in metrics.items() if _is_table(rows)},
+        selection=selection,
+        metrics={
+            probe: rows
+            for probe, rows in metrics.items()
+            if all(isinstance(row, dict) for row in rows.values())  # the demo has numbers there
+        },
         datasets=sorted({name.rsplit(" ", 1)[0] for name in counts}),
-        backbone=(patches or {}).get("backbone", ""),
+        backbone=(pooler.get("patches") or {}).get("backbone", ""),
         licence=licence,
     )
     return model_card(encoder.config, facts)
-
-
-def _is_table(rows: object) -> bool:
-    """Return whether an entry of metrics.json is a probe's (the demo has numbers there too)."""
-    return isinstance(rows, dict) and all(isinstance(row, dict) for row in rows.values())
