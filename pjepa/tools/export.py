@@ -93,15 +93,15 @@ def exported_takes(
     read = stream.read_many()
     for take in track(read, "export", total=len(stream.takes), unit="take"):
         row = rows[take.take_id]
-        known = labels.get(take.take_id, np.full(len(take.times), -1))
-        if len(known) != len(take.times):
+        of_take = labels.get(take.take_id, np.full(len(take.times), -1))
+        if len(of_take) != len(take.times):
             raise InputError(
-                f"take {take.take_id}: {len(known)} labels for {len(take.times)} tokens of "
+                f"take {take.take_id}: {len(of_take)} labels for {len(take.times)} tokens of "
                 f"{stream.path}; run `dvc repro`"
             )
-        labelled = bool((known >= 0).any())
-        drop = (known < 0) & (labelled and unlabelled == "drop")
-        shown = np.where(known < 0, len(classes.names), known)
+        labelled = bool((of_take >= 0).any())
+        drop = (of_take < 0) & (labelled and unlabelled == "drop")
+        ids = np.where(of_take < 0, len(classes.names), of_take)
         yield ExportedTake(
             name=file_stem(take.take_id),
             take_id=take.take_id,
@@ -110,7 +110,7 @@ def exported_takes(
             task=row["task"],
             features=take.features[~drop],
             times=take.times[~drop],
-            labels=shown[~drop] if labelled else None,
+            labels=ids[~drop] if labelled else None,
             dropped=int(drop.sum()),
         )
 

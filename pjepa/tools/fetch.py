@@ -116,10 +116,10 @@ def _timm_file(name: str) -> Path:
     """Return timm's weights of that name in the hub's cache, where timm looks for them."""
     from timm import get_pretrained_cfg
 
-    known = get_pretrained_cfg(name.removeprefix(TIMM), allow_unregistered=True)
-    if known is None or not known.hf_hub_id:
+    config = get_pretrained_cfg(name.removeprefix(TIMM), allow_unregistered=True)
+    if config is None or not config.hf_hub_id:
         raise InputError(f"{name}: timm knows no weights of that name on the hub")
-    return hub_file(known.hf_hub_id, "model.safetensors")
+    return hub_file(config.hf_hub_id, "model.safetensors")
 
 
 def _archive_files(item: CatalogueItem) -> list[Path]:

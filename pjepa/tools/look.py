@@ -68,11 +68,11 @@ def shown_take(take_id: str) -> ShownTake:
 
 def _older(config: DataConfig, root: Path) -> bool:
     """Return whether data/takes may show another source or other labels than a new run would."""
-    made = paths.SEGMENTS_TABLE.stat().st_mtime
+    written_at = paths.SEGMENTS_TABLE.stat().st_mtime
     newer = [
         path
         for path in (paths.PARAMS, paths.source_list(config.source))
-        if path.exists() and path.stat().st_mtime > made
+        if path.exists() and path.stat().st_mtime > written_at
     ]
     return bool(newer) or stale_list(config, root, paths.source_list(config.source)) is not None
 

@@ -65,12 +65,12 @@ class Params(Section):
         if self.data.ships_features:
             return self  # nothing is encoded
         tubelet, per_step = self.patches.tubelet, self.pooler.per_step
-        wanted = tubelet * self.tokens.fps / per_step
-        if abs(self.patches.fps - wanted) > 1e-9:
+        needed = tubelet * self.tokens.fps / per_step
+        if abs(self.patches.fps - needed) > 1e-9:
             share = f" / {per_step}" if per_step > 1 else ""
             count = f"{per_step} tokens" if per_step > 1 else "one token"
             raise ValueError(
-                f"patches.fps {self.patches.fps} must be {tubelet} x tokens.fps{share} ({wanted}): "
+                f"patches.fps {self.patches.fps} must be {tubelet} x tokens.fps{share} ({needed}): "
                 f"{count} per step of {tubelet} frame{'s' * (tubelet > 1)} of "
                 f"{self.patches.backbone}"
             )

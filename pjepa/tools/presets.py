@@ -47,10 +47,10 @@ def preset_text(name: str, keep: Sequence[str] = (), folder: Path | None = None)
 def preset_values(name: str, keep: Sequence[str] = (), folder: Path | None = None) -> Params:
     """Return the defaults with a preset's changes and the current sections in `keep`."""
     folder = folder or preset_folder()
-    known = preset_names(folder)
-    if name not in known:
-        close = get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known) or 'none'}"
+    names = preset_names(folder)
+    if name not in names:
+        close = get_close_matches(name, names, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names) or 'none'}"
         raise InputError(f"preset {name!r}: no such preset in {folder}/; {hint}")
     path = folder / f"{name}.yaml"
     changes = {**read_params(path), **_kept_sections(keep)}
@@ -88,15 +88,15 @@ def replaced_params(after: str, dry_run: bool) -> str:
 def _shown(section: Section) -> dict[str, Any]:
     """Return the values to write: those people tune, and those that differ from the default."""
     plain, always = section.model_dump(mode="json"), section.always_shown()
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in plain.items():
         inner = getattr(section, name)
         if isinstance(inner, Section):
-            shown = value if name in always else _shown(inner)
-            found |= {name: shown} if shown else {}
+            inside = value if name in always else _shown(inner)
+            values |= {name: inside} if inside else {}
         elif name in always or inner != type(section).model_fields[name].default:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def _kept_sections(keep: Sequence[str]) -> dict[str, Any]:

@@ -51,8 +51,8 @@ def run_selftest(device: str, width: int, heads: int, tokens: int) -> dict[str, 
     target = checked_device(device)
     features, gradients = {}, {}
     for mode in MODES:
-        (x, slope), (found, other) = _trained(mode, torch.device("cpu")), _trained(mode, target)
-        features[mode] = float((x - found).abs().max())
+        (x, slope), (y, other) = _trained(mode, torch.device("cpu")), _trained(mode, target)
+        features[mode] = float((x - y).abs().max())
         gradients[mode] = float((slope - other).abs().max() / slope.abs().max())
     attention = _attention_error(target, width // heads)
     cosine, paths = _bf16_cosine(target), path_errors(device)
@@ -130,8 +130,8 @@ def _attention_error(device: torch.device, width: int) -> float:
     mask = (take[:, None] == take) & (layout.segment[None, :] <= layout.segment[:, None])
     rows = [x.transpose(0, 1)[None] for x in (q, k, v)]  # [1, heads, N, d_h]
     dense = F.scaled_dot_product_attention(rows[0], rows[1], rows[2], attn_mask=mask)
-    found = attention_plan(layout, layout.segment).attend(q, k, v)
-    return float((found - dense[0].transpose(0, 1)).abs().max())
+    ours = attention_plan(layout, layout.segment).attend(q, k, v)
+    return float((ours - dense[0].transpose(0, 1)).abs().max())
 
 
 @torch.no_grad()

@@ -43,9 +43,9 @@ def export(
         stream = StreamReader(representation_stream(representation))
         classes = read_classes(paths.CLASSES)
         takes = read_takes(paths.TAKES_TABLE)
-        found = exported_takes(stream, read_labels(paths.LABELS), takes, classes, unlabelled)
+        exported = exported_takes(stream, read_labels(paths.LABELS), takes, classes, unlabelled)
         target = out or Path("exports") / f"{layout}-{representation.replace('/', '-')}"
-        done = write_export(target, layout, found, stream.info, classes, unlabelled)
+        done = write_export(target, layout, exported, stream.info, classes, unlabelled)
     counts = ", ".join(
         f"{len(done.split(split))} {split}"
         for split in ("train", "val", "test")
@@ -64,8 +64,8 @@ def representation_stream(name: str) -> Path:
     streams = {path.parent.relative_to(folder).as_posix(): path
                for path in sorted(folder.rglob(paths.STREAM.name))}  # fmt: skip
     if name not in streams:
-        there = ", ".join(streams) or "none; run `dvc repro`"
-        raise InputError(f"--representation {name}: not in {folder}; there: {there}")
+        names = ", ".join(streams) or "none; run `dvc repro`"
+        raise InputError(f"--representation {name}: not in {folder}; there: {names}")
     return streams[name]
 
 
@@ -112,7 +112,7 @@ def project_card(encoder: ProcedureEncoder, licence: str = "other") -> str:
     from pjepa.storage.reading import read_object
     from pjepa.streams.stream import StreamReader
 
-    made = paths.representation_streams(paths.representation("pjepa"))
+    features = paths.representation_streams(paths.representation("pjepa"))
     counts: Counter[str] = Counter()
     if paths.TAKES_TABLE.exists():
         table = read_takes(paths.TAKES_TABLE)
@@ -126,7 +126,7 @@ def project_card(encoder: ProcedureEncoder, licence: str = "other") -> str:
     )  # fmt: skip
     facts = CardFacts(
         tokens=StreamReader(paths.STREAM).info if paths.STREAM.exists() else None,
-        features=StreamReader(made[0]).info if made else None,
+        features=StreamReader(features[0]).info if features else None,
         takes=counts,
         selection=selection,
         metrics={

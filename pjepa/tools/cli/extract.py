@@ -418,5 +418,5 @@ def extract_takes(shard: tuple[int, int]) -> None:
         return
     boundaries = read_boundaries(paths.BOUNDARIES_TABLE)
     store = work_root() / "store" / "patches"
-    found = extract_missing(rows, boundaries, config, store, chosen_executor(config))
-    say(f"extract: {len(found.files)} takes in the store, {found.encoded} encoded now")
+    done = extract_missing(rows, boundaries, config, store, chosen_executor(config))
+    say(f"extract: {len(done.files)} takes in the store, {done.encoded} encoded now")

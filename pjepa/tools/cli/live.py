@@ -135,11 +135,11 @@ def stream(
         live = pipe is not None and not pipe.is_file if live is None else live
         options = Options(live, horizon, stall, jsonl, state, max_gap_s=max_gap)
         session = Session(models, source, options, pipe)
-        found = session.run()
+        counts = session.run()
         if summary is not None:
-            write_json(summary, found)
-    _say_end(found)
-    if found["status"].startswith(("stalled", "failed")):
+            write_json(summary, counts)
+    _say_end(counts)
+    if counts["status"].startswith(("stalled", "failed")):
         raise typer.Exit(1)
 
 
@@ -255,14 +255,14 @@ def _check_file(video: Path) -> None:
         raise InputError(f"{video}: no such video; give a file, or - for a pipe")
 
 
-def _say_end(found: dict[str, Any]) -> None:
+def _say_end(counts: dict[str, Any]) -> None:
     """Print one line on stderr: how it ended, how fast it was, what was lost."""
     parts = [
-        f"{found['source']}: {found['status']}",
-        f"{found['video_s']:.1f} s of video in {found['wall_s']:.1f} s",
-        f"{found['frames']} frames, {found['dropped']} dropped",
+        f"{counts['source']}: {counts['status']}",
+        f"{counts['video_s']:.1f} s of video in {counts['wall_s']:.1f} s",
+        f"{counts['frames']} frames, {counts['dropped']} dropped",
     ]
-    for kind, row in found["latency_s"].items():
+    for kind, row in counts["latency_s"].items():
         times = ", ".join(f"{name} {1e3 * value:.0f} ms" for name, value in row.items())
         parts.append(f"{kind} latency {times}")
     typer.echo("; ".join(parts), err=True)
@@ -270,5 +270,5 @@ def _say_end(found: dict[str, Any]) -> None:
 
 def usual_cell() -> Path:
     """Return the first usual cell that has a fitted probe or was run; else the paper's."""
-    there = [cell for cell in USUAL if (cell / "model").is_dir()]
-    return next(iter([*there, *(cell for cell in USUAL if cell.is_dir())]), USUAL[0])
+    fitted = [cell for cell in USUAL if (cell / "model").is_dir()]
+    return next(iter([*fitted, *(cell for cell in USUAL if cell.is_dir())]), USUAL[0])

@@ -19,10 +19,10 @@ PUBLISHED = {"model.safetensors", "config.json", "README.md"}
 
 def _is_step(line: bytes) -> bool:
     try:
-        found = json.loads(line)
+        step = json.loads(line)
     except (ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and {"start", "end", "label"} <= found.keys()
+    return isinstance(step, dict) and {"start", "end", "label"} <= step.keys()
 
 
 def _with_key(key: str) -> Callable[[bytes], bool]:
@@ -67,6 +67,6 @@ def check_publication(folder: Path, encoder: Path) -> None:
     """Refuse to publish into a folder that holds anything but an earlier publication."""
     if not folder.exists():
         return
-    there = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
-    if folder.is_file() or folder.samefile(encoder) or (there and there != PUBLISHED):
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
+    if folder.is_file() or folder.samefile(encoder) or (names and names != PUBLISHED):
         raise InputError(f"{folder}: exists and is not an earlier publication; name a new folder")
