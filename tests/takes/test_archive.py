@@ -11,9 +11,8 @@ from safetensors.torch import load_file
 
 from pjepa.core.tables import VideoRow, read_takes
 from pjepa.streams.stream import StreamReader, read_labels
-from pjepa.takes.archive_file import read_packed
 from pjepa.takes.config import DataConfig
-from pjepa.takes.shipped import read_shipped
+from pjepa.takes.shipped import read_packed, read_shipped
 from pjepa.takes.sources.archive import ARCHIVES
 from pjepa.takes.sources.registry import open_source
 from pjepa.tools import paths

@@ -19,8 +19,8 @@ from tests.worlds.assembly import (
     FRAMES,
     SEQUENCES,
     VIEW,
-    row_of,
     write_annotations,
+    write_arrays,
     write_lmdb,
 )
 from tests.worlds.own_videos import write_video
@@ -71,12 +71,7 @@ def test_all_three_layouts_hold_the_same(root: Path) -> None:
     below = source(root)
     shutil.copytree(base / VIEW, base / "db_TSM_features" / VIEW)
     inside = source(root)
-    for name in SEQUENCES:
-        file = base / "TSM_features" / name / VIEW / "features.npy"
-        file.parent.mkdir(parents=True)
-        number = SEQUENCES.index(name)
-        rows = np.stack([row_of(number, frame) for frame in range(FRAMES + 1)])  # column f: frame f
-        np.save(file, np.ascontiguousarray(rows.T))
+    write_arrays(base)
     lmdb_rows = [read_shipped(row).features[np.arange(5)] for row in inside.videos]
     for folder in (VIEW, "db_TSM_features"):
         (base / folder).rename(base / f"not {folder}")

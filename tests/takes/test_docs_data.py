@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -23,7 +22,7 @@ from pjepa.tools.cli import app
 from pjepa.tools.params import check_params
 from tests.pipeline.in_process import merged, project, write_params
 from tests.worlds.archives import write_archive
-from tests.worlds.assembly import FRAMES, SEQUENCES, VIEW, row_of, write_annotations, write_lmdb
+from tests.worlds.assembly import SEQUENCES, VIEW, write_annotations, write_arrays, write_lmdb
 from tests.worlds.bundles import GTEA, write_bundle, write_egoprocel
 from tests.worlds.egoexo4d import Download
 from tests.worlds.own_videos import PLANS, write_own_videos, write_video
@@ -51,11 +50,7 @@ def lmdb(root: Path, below: str = "db_TSM_features/") -> None:
 
 def arrays(root: Path) -> None:
     write_annotations(root / "assembly101")
-    for number, name in enumerate(SEQUENCES):
-        file = root / "assembly101/TSM_features" / name / VIEW / "features.npy"
-        file.parent.mkdir(parents=True)
-        rows = np.stack([row_of(number, frame) for frame in range(FRAMES + 1)])
-        np.save(file, np.ascontiguousarray(rows.T))
+    write_arrays(root / "assembly101")
 
 
 def recordings(root: Path, below: str) -> None:

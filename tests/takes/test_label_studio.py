@@ -141,19 +141,12 @@ def test_an_unknown_rate_is_asked_for(root: Path) -> None:
     assert "labels/one.xml" in listed  # so that DVC notices another rate
 
 
-def test_seconds_need_no_rate_and_predictions_are_no_labels(root: Path) -> None:
-    seconds = task([])
-    seconds["annotations"][0]["result"] = [{"value": {"start": 0.5, "end": 2.5, "labels": ["cut"]}}]
-    export(root, [seconds])
-    assert spans(open_source(config(), root)) == [(0.5, 2.5, "cut")]
-    (guess,) = json.loads(
-        labelstudio_text(Labelled("x.mp4", 30.0, [PredictedStep(0.0, 1.0, "cut", 0.9)]))
-    )
+def test_predictions_that_nobody_accepted_are_no_labels(root: Path) -> None:
+    steps = [PredictedStep(0.0, 1.0, "cut", 0.9)]
+    (guess,) = json.loads(labelstudio_text(Labelled("x.mp4", 30.0, steps)))
     for tasks in ([guess], [{**guess, "annotations": []}]):
         export(root, tasks)
         found = open_source(config(), root)
         assert found.segments == []
-        assert (
-            "tasks with predictions that nobody accepted: not used: export.json (1)"
-            in found.notes[0].line()
-        )
+        said = "tasks with predictions that nobody accepted: not used: export.json (1)"
+        assert said in found.notes[0].line()

@@ -47,3 +47,12 @@ def write_lmdb(folder: Path, lost: int | None = None, frames: int = FRAMES) -> N
                 if frame != lost:
                     key = f"{name}/{VIEW}/{VIEW}_{frame:010d}.jpg".encode()
                     writer.put(key, row_of(number, frame).tobytes())
+
+
+def write_arrays(folder: Path) -> None:
+    """The same rows as numpy files: column f is frame f."""
+    for number, name in enumerate(SEQUENCES):
+        file = folder / "TSM_features" / name / VIEW / "features.npy"
+        file.parent.mkdir(parents=True)
+        rows = np.stack([row_of(number, frame) for frame in range(FRAMES + 1)])
+        np.save(file, np.ascontiguousarray(rows.T))

@@ -20,9 +20,15 @@ from pjepa.core.tables import Classes, FeatureInfo, VideoRow
 from pjepa.storage.reading import read_torch
 from pjepa.storage.roots import inside
 from pjepa.takes.annotations.text_files import Note, as_number, csv_table
-from pjepa.takes.archive_file import Packed, read_packed, string_list, tensor
 from pjepa.takes.config import ArchiveConfig, DataConfig
-from pjepa.takes.shipped import locator
+from pjepa.takes.shipped import (
+    Packed,
+    locator,
+    read_packed,
+    shipped_row,
+    string_list,
+    tensor,
+)
 from pjepa.takes.source import Annotation, Source, SourceBuilder, below, take_row
 from pjepa.takes.sources.assembly101 import person_of
 from pjepa.takes.sources.egoprocel import take_of_video
@@ -154,8 +160,7 @@ def archive_source(config: DataConfig, root: Path) -> Source:
 def packed_row(take_id: str, packed: Packed, number: int, where: str) -> VideoRow:
     """Return the row of a take that has all tokens of a video of the archive `where`."""
     end = float(packed.video_times(number)[-1]) + 1 / packed.fps
-    at = locator("pt", where, str(number))
-    return VideoRow(take_id, None, packed.fps, end, features=at, root="data")
+    return shipped_row(take_id, locator("pt", where, str(number)), packed.fps, end)
 
 
 def _segments(
@@ -346,7 +351,7 @@ def _shards(
             raise InputError(f"{path}: num_tokens: {video!r} has none")
         take_id = f"{archive.dataset}/{video}"
         at = locator("pt", below(config.archive.path, files[shard]), str(number))
-        row = VideoRow(take_id, None, fps, count / fps, features=at, root="data")
+        row = shipped_row(take_id, at, fps, count / fps)
         yield row, _surgery(take_id, archive.dataset, SPLITS.get(split, "pretrain"), video)
 
 

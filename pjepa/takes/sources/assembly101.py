@@ -16,7 +16,7 @@ from pjepa.core.tables import Classes, FeatureInfo, VideoRow
 from pjepa.storage.roots import inside
 from pjepa.takes.annotations.text_files import closest, csv_table, file_lines, in_order
 from pjepa.takes.config import Assembly101Config, DataConfig
-from pjepa.takes.shipped import last_frame, locator, numpy_array
+from pjepa.takes.shipped import last_frame, locator, numpy_array, shipped_row
 from pjepa.takes.source import Annotation, Source, SourceBuilder, below, take_row
 from pjepa.ui.console import InputError, track
 from pjepa.video.files import measured_videos
@@ -77,8 +77,7 @@ def _numpy_frames(own: Assembly101Config, base: Path) -> FrameSource:
 def _feature_row(take_id: str, where: str, first: int, stop: int) -> RowAndEnd:
     if first >= stop:
         return None, 0
-    seconds = (stop - first) / FPS
-    return VideoRow(take_id, None, FPS, seconds, features=where, root="data"), stop
+    return shipped_row(take_id, where, FPS, (stop - first) / FPS), stop
 
 
 def _video_frames(

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pjepa.core.tables import Classes, FeatureInfo, VideoRow
+from pjepa.core.tables import Classes, FeatureInfo
 from pjepa.storage.roots import inside
 from pjepa.takes.annotations.rows import frame_runs
 from pjepa.takes.annotations.text_files import closest, file_lines, in_order
 from pjepa.takes.config import DataConfig, MstcnConfig
-from pjepa.takes.shipped import locator, numpy_array
+from pjepa.takes.shipped import locator, numpy_array, shipped_row
 from pjepa.takes.source import Annotation, Source, SourceBuilder, below, set_folder, take_row
 from pjepa.ui.console import InputError, track
 
@@ -190,7 +190,7 @@ def _read_take(
     kind = "npy" if layout.time_first else "npy-dt"
     where = locator(kind, below(layout.folder, f"features/{name}.npy"), f"0:{length}")
     fps = layout.fps
-    builder.videos.append(VideoRow(name, None, fps, length / fps, features=where, root="data"))
+    builder.videos.append(shipped_row(name, where, fps, length / fps))
     builder.takes.append(_named_take(layout, name, split, builder))
     builder.segments += [
         Annotation(name, first / fps, min(stop, length) / fps, label)
