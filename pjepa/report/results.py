@@ -166,10 +166,10 @@ def read_cell(probe: str, representation: str, folder: Path) -> Cell:
 
 def _cell(probe: str, representation: str, folder: Path) -> Cell:
     details = read_object(folder / "details.json")
-    metrics = read_object(folder / "metrics.json")
-    streaming = folder / "streaming.json"
     fit, groups = details["fits"][0], details["groups"]
     intervals = _intervals(details["intervals"][fit])
+    metrics = read_object(folder / "metrics.json")
+    streaming = folder / "streaming.json"
     return Cell(
         probe=probe,
         representation=representation,
