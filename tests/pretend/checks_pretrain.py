@@ -13,25 +13,14 @@ install()
 from pjepa.model.encoder import ProcedureEncoder  # noqa: E402
 from pjepa.pretrain import feed  # noqa: E402
 from pjepa.pretrain.config import PjepaConfig  # noqa: E402
-from pjepa.pretrain.data import TrainingTake  # noqa: E402
 from pjepa.pretrain.loop import pretrain  # noqa: E402
 from pjepa.storage import saver  # noqa: E402
 from pjepa.ui import console as progress  # noqa: E402
 from pjepa.ui.console import InputError  # noqa: E402
+from tests.pretrain.conftest import some_takes  # noqa: E402
 
 NORM = "causal_center"
 EPOCH_END = 6  # readings at the end of an epoch
-
-
-def training_takes(count=6, d_in=8):
-    rng = np.random.default_rng(0)
-    made = []
-    for number in range(count):
-        tokens = int(rng.integers(20, 40))
-        segment = np.unique(np.sort(rng.integers(0, 6, tokens)), return_inverse=True)[1]
-        features = (rng.normal(size=(tokens, d_in)) + rng.normal(size=d_in)).astype(np.float16)
-        made.append(TrainingTake(number, f"take-{number}", features, segment.astype(np.int64)))
-    return made
 
 
 def small(**changes):
@@ -45,7 +34,7 @@ def small(**changes):
 
 def trained(config, folder):
     log = []
-    pretrain(training_takes(), config, folder / "work", folder / "out", log.append)
+    pretrain(some_takes(), config, folder / "work", folder / "out", log.append)
     return log
 
 
@@ -74,7 +63,7 @@ def test_a_step_waits_for_nothing(stream, takes, monkeypatch, tmp_path):
     """Whatever the number of takes and passes; an epoch's end and a saved state are waited for."""
     monkeypatch.setattr(saver.Saver, "is_due", lambda own: False)
     monkeypatch.setattr(progress, "PLAIN_SECONDS", 1e9)
-    made = training_takes(takes)
+    made = some_takes(takes)
 
     def waits(epochs):
         config = small(
@@ -95,7 +84,7 @@ def test_a_step_waits_for_nothing(stream, takes, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("free", "kind"), [(4.0, feed.DeviceTokens), (3.9, feed.FileTokens)])
 def test_auto_takes_a_quarter_of_free_memory(free, kind, monkeypatch):
-    takes = training_takes()
+    takes = some_takes()
     size = sum(take.features.nbytes for take in takes)
     monkeypatch.setattr(feed, "free_bytes", lambda _: free * size)
     assert type(feed.choose_placement(torch.device(NAME), takes, "auto")) is kind
@@ -103,7 +92,7 @@ def test_auto_takes_a_quarter_of_free_memory(free, kind, monkeypatch):
 
 
 def test_a_bad_step_is_noticed_before_anything_is_kept(tmp_path):
-    takes = training_takes()
+    takes = some_takes()
     takes[3].features[2] = np.inf
     with pytest.raises(InputError, match="the last good state is kept"):
         pretrain(takes, small(input_norm="none"), tmp_path / "work", tmp_path / "out", [].append)

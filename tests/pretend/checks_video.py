@@ -30,7 +30,7 @@ from pjepa.pretrain.loop import pretrain  # noqa: E402
 from pjepa.select.curve import read_curve  # noqa: E402
 from pjepa.streams.stream import StreamReader  # noqa: E402
 from pjepa.tools.params import Params  # noqa: E402
-from pjepa.tools.paths import CURVE, ENCODER, SNAPSHOTS, STREAM  # noqa: E402
+from pjepa.tools.paths import CURVE, SNAPSHOTS, STREAM  # noqa: E402
 from pjepa.tools.presets import params_text  # noqa: E402
 from stages.curve import run as run_curve  # noqa: E402
 from stages.features import run as run_features  # noqa: E402
@@ -96,17 +96,6 @@ def test_a_step_of_the_pooler_waits_once(target, tmp_path):
     with counted() as waits:
         fit.step(batches[1], 1e-3, PoolerEpochs())
     assert (waits.count("sync"), waits.count("upload")) == (1, 0), waits.table()
-
-
-def test_select_keeps_the_same_snapshot(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
-    monkeypatch.setenv("PJEPA_DEVICE", NAME)
-    write_world()
-    chosen = {"threads": 1, "select": {"by": "holdout"}}
-    Path("params.yaml").write_text(params_text(Params.model_validate(chosen)))
-    run_select()
-    assert json.loads((ENCODER / "selection.json").read_text())["epoch"] == 20
 
 
 def test_features_and_curve_are_those_of_the_cpu(tmp_path, monkeypatch):

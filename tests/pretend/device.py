@@ -336,7 +336,9 @@ _KEPT: list[Any] = []
 
 
 def install() -> None:
-    """Registers the device; before anything of pjepa is imported."""
+    """Registers the device, once; before anything of pjepa is imported."""
+    if _KEPT:
+        return
     torch.inference_mode = _no_grad  # type: ignore[misc, assignment]
     torch.tensor = _tensor
     _setup_privateuseone_for_python_backend(NAME, backend_module=_Backend())

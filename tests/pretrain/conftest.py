@@ -7,18 +7,22 @@ from pjepa.pretrain.data import TrainingTake, pack, view
 from pjepa.pretrain.feed import FileTokens
 
 
-@pytest.fixture
-def takes():
-    """Six small takes with a per-take style, segments of about five tokens."""
+def some_takes(count=6):
+    """Small takes with a per-take style, segments of about five tokens."""
     rng = np.random.default_rng(0)
     made = []
-    for number in range(6):
-        count = int(rng.integers(20, 40))
-        segment = np.sort(rng.integers(0, 6, count))
+    for number in range(count):
+        tokens = int(rng.integers(20, 40))
+        segment = np.sort(rng.integers(0, 6, tokens))
         _, segment = np.unique(segment, return_inverse=True)
-        features = (rng.normal(size=(count, 8)) + 3 * rng.normal(size=8)).astype(np.float16)
+        features = (rng.normal(size=(tokens, 8)) + 3 * rng.normal(size=8)).astype(np.float16)
         made.append(TrainingTake(number, f"take-{number}", features, segment.astype(np.int64)))
     return made
+
+
+@pytest.fixture
+def takes():
+    return some_takes()
 
 
 @pytest.fixture(params=[None, (-2, -1, 1, 2)], ids=["eq2", "neighbours"])
