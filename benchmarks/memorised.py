@@ -16,9 +16,8 @@ import torch
 import typer
 
 from benchmarks.workers import Row, row, save_rows
-from pjepa.core.runs import runs
 from pjepa.core.tables import pretraining_takes, read_takes
-from pjepa.model.attention import layout_of_segments
+from pjepa.features.encoded import encoder_segments
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.neighbours import NeighbourHeads, pairs_of, segment_means
 from pjepa.streams.stream import StreamReader, Take
@@ -35,17 +34,16 @@ def explained(
     """
     error, variance = dict.fromkeys(heads.places, 0.0), dict.fromkeys(heads.places, 1e-12)
     for take in takes:
-        segments = encoder.segments(take.features, take.segment, take.take_id, take.recording)
-        lengths = runs(segments)[1].tolist()
-        layout = layout_of_segments([lengths])
-        features = encoder.encode(take.features, lengths)  # [T, d]
-        normal = encoder.normalised(torch.as_tensor(take.features), layout)  # [T, d_in]
+        x, layout = encoder.take(take.features, segment=encoder_segments(encoder, take))
+        normal = encoder.normalised(x, layout)  # [T, d_in]
+        features = encoder.contextualised(normal, layout)  # [T, d]
         pairs = pairs_of(heads.places, torch.arange(len(features)), layout)
         means = segment_means(normal, pairs.own, pairs.sizes)
-        told, true = heads.predict_all(features).flatten(0, 1)[pairs.answers], means[pairs.segments]
+        predicted = heads.predict_all(features).flatten(0, 1)[pairs.answers]
+        true = means[pairs.segments]
         for number, k in enumerate(heads.places):
             at = pairs.answers % len(heads.places) == number
-            error[k] += float((told[at] - true[at]).square().sum())
+            error[k] += float((predicted[at] - true[at]).square().sum())
             variance[k] += float(true[at].square().sum())
     return {k: 100 * (1 - error[k] / variance[k]) for k in heads.places}
 

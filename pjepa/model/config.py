@@ -51,6 +51,11 @@ class EncoderSettings(Section):
         self.check_heads("heads", self.heads)
         return self
 
+    @property
+    def uses_segments(self) -> bool:
+        """Return whether c(i) enters at all: through attention, or through positions."""
+        return self.attention == "clip_causal" or self.positions == "2d"
+
     def centres_takes(self) -> bool:
         """Return whether `input_norm` removes what is constant in a take."""
         return self.input_norm in ("take_center", "causal_center")
@@ -84,8 +89,3 @@ class EncoderConfig(EncoderSettings):
     d_in: int = Field(ge=1)
     input_norm: InputNorm = "none"
     style_rank: int = Field(0, ge=0)
-
-    @property
-    def uses_segments(self) -> bool:
-        """Return whether c(i) enters at all: through attention, or through positions."""
-        return self.attention == "clip_causal" or self.positions == "2d"

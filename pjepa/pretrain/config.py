@@ -96,26 +96,17 @@ class PjepaConfig(EncoderSettings, MachineSection):
         return self
 
     @model_validator(mode="after")
-    def exchange_is_known(self) -> PjepaConfig:
-        if self.exchange:
-            self._check_boundaries(f"exchange {self.exchange:g}")
-        return self
-
-    @model_validator(mode="after")
-    def neighbours_are_known(self) -> PjepaConfig:
-        places = self.neighbours or ()
+    def boundaries_are_the_encoders(self) -> PjepaConfig:
+        """Refuse what would make training know boundaries that the encoder does not."""
+        places = list(self.neighbours or ())
         if len(set(places)) < len(places):
-            raise ValueError(f"neighbours {list(places)} must be different numbers")
-        if places:
-            self._check_boundaries(f"neighbours {list(places)}")
+            raise ValueError(f"neighbours {places} must be different numbers")
+        readers = {f"exchange {self.exchange:g}": self.exchange, f"neighbours {places}": places}
+        for reader, used in readers.items():
+            if used and self.segments == "annotated" and not self.uses_segments:
+                raise ValueError(
+                    f"{reader} would read annotated segments that attention "
+                    f"{self.attention} with positions {self.positions} does not use; "
+                    "set segments to fixed or found"
+                )
         return self
-
-    def _check_boundaries(self, reader: str) -> None:
-        """Raise if `reader` would make training know boundaries that the encoder does not."""
-        used = self.attention == "clip_causal" or self.positions == "2d"
-        if self.segments == "annotated" and not used:
-            raise ValueError(
-                f"{reader} would read annotated segments that attention "
-                f"{self.attention} with positions {self.positions} does not use; "
-                "set segments to fixed or found"
-            )
