@@ -6,15 +6,14 @@ flushed, no `finally` runs. A rename counts twice: the first death leaves half o
 renamed, the second all of it. Then the stage runs again as DVC would run it, and its outs must be
 those of a run that nobody disturbed. Prints one JSON line per stage.
 
-Children inherit what the undisturbed run imported and parsed: with all of that done again, most of
-a run would be imports.
+Children inherit what the undisturbed run imported: with that done again, most of a run would be
+imports.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import importlib
 import io
 import json
@@ -187,16 +186,10 @@ def clean_project(folder: Path) -> set[str]:
 
 
 def warmed(modules: set[str]) -> None:
-    """Imports these and parses the code of every stage, here and so in every child."""
-    from pjepa.storage import work as resume
-    from tests.pipeline.in_process import STAGES
-
+    """Imports these here, and so in every child."""
     for name in sorted(modules - sys.modules.keys()):
         with contextlib.suppress(Exception):  # some are made, not found
             importlib.import_module(name)
-    resume.parsed = functools.cache(resume.parsed.__wrapped__)  # type: ignore[assignment]
-    for stage in STAGES:
-        resume.code_version(stage, {"probe": "linear"})
 
 
 def outs(stage: str) -> list[Path]:
