@@ -1,8 +1,4 @@
-"""The streaming attentive probe, token by token: the window's keys and values are computed once.
-
-Positions count inside the window, which advances by one chunk at a time. So the keys of a window
-are valid until its chunk is complete, and are recomputed from the last tokens for the next one.
-"""
+"""What probes keep of earlier tokens on a stream: a window of them, or keys and values of all."""
 
 from __future__ import annotations
 
@@ -14,109 +10,48 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pjepa.model.stream import KeyValues, cached_attend
-from pjepa.probes.attentive.probe import AttentiveProbe, WindowBlock
+from pjepa.probes.attentive.probe import AttentiveProbe
 from pjepa.probes.ltcausal.probe import LTCausal
 from pjepa.probes.ltcontext.probe import Layer, Stage
 from pjepa.storage.saver import State, numbers
 
 
 class AttentiveMemory:
-    """The tokens of the current window, and every layer's keys and values for them."""
+    """The tokens that the windows of later ones can see: at most a window and a chunk of them.
+
+    They begin at a multiple of the chunk, so that chunks are those of the whole take. A window is
+    small beside what makes its tokens, so it is attended anew with every push.
+    """
 
     def __init__(self, module: AttentiveProbe) -> None:
-        self.module, config = module, module.config
-        self.before = config.window - config.chunk  # places in front of the chunk
-        width = module.project.in_features
-        self.recent = module.position.new_zeros(0, width)  # [<= window, D]
-        self.filled = config.chunk  # tokens of the chunk so far; when full, the next chunk begins
-        self.past = [KeyValues() for _ in module.blocks]
+        self.module = module
+        self.recent = module.position.new_zeros(0, module.project.in_features)  # [n, D]
 
     @property
     def cache_bytes(self) -> int:
-        """Return the bytes of at most `window` tokens, and of their keys and values."""
-        return self.recent.nbytes + sum(past.nbytes for past in self.past)
+        """Return the bytes of the tokens."""
+        return self.recent.nbytes
 
     def probabilities(self, x: Tensor, segment: Tensor, commit: bool) -> Tensor:
         """Return class probabilities [n, C] of the next tokens [n, D]; `commit` keeps them."""
-        kept = self.recent, self.filled, self.past
-        lengths = [len(past) for past in self.past]
-        found = [x.new_zeros(0, self.module.head.out_features)]
-        while len(x):
-            if self.filled == self.module.config.chunk:
-                self._next_chunk()
-            count = min(len(x), self.module.config.chunk - self.filled)
-            found.append(self._step(x[:count]))
-            x = x[count:]
-        if not commit:
-            self.recent, self.filled, self.past = kept
-            for past, length in zip(self.past, lengths, strict=True):
-                past.drop_newest(len(past) - length)
-        return torch.cat(found)
-
-    def _next_chunk(self) -> None:
-        """Advance the window: pass the places before the chunk through all layers once."""
-        self.recent = self.recent[max(0, len(self.recent) - self.before) :]
-        self.past = [KeyValues() for _ in self.module.blocks]
-        self.filled = 0
-        if len(self.recent):
-            first = self.before - len(self.recent)
-            self._through(self.recent, first, last_layer=False)
-
-    def _step(self, x: Tensor) -> Tensor:
-        logits = self._through(x, self.before + self.filled)
-        self.recent = torch.cat([self.recent, x])
-        self.filled += len(x)
-        return logits.softmax(1)
-
-    def _through(self, x: Tensor, place: int, last_layer: bool = True) -> Tensor:
-        """Return the logits of tokens [n, D] at this place of the window; their keys are kept.
-
-        Without the last layer, its keys are kept too, but nothing is predicted.
-        """
-        module = self.module
-        x = module.project(x) + module.position[place : place + len(x)]
-        for number, (block, past) in enumerate(zip(module.blocks, self.past, strict=True)):
-            assert isinstance(block, WindowBlock)
-            if not last_layer and number == len(self.past) - 1:
-                _remembered(block, block.norm1(x), past)
-                return x
-            x = self._layer(block, x, past)
-        return module.head(module.norm(x))
-
-    def _layer(self, block: WindowBlock, x: Tensor, past: KeyValues) -> Tensor:
-        """Return one layer's output [n, d] for the tokens x that follow what is kept."""
-        seen = block.norm1(x)
-        query = block.query(seen).unflatten(1, (block.heads, -1))  # [n, heads, d_h]
-        held, count = len(past), len(x)
-        keys, values = _remembered(block, seen, past)
-        mask = None
-        if self.module.config.chunk_attention == "causal" and count > 1:
-            mask = x.new_ones(count, held + count, dtype=torch.bool).tril(held)
-        out = cached_attend(query, keys, values, mask)
-        x = x + block.proj(out.flatten(1))
-        return x + block.mlp(block.norm2(x))
+        if not len(x):
+            return x.new_zeros(0, self.module.head.out_features)
+        config, seen = self.module.config, torch.cat([self.recent, x])
+        newest = [(len(self.recent), len(seen))]
+        found = next(self.module.predict_newest(seen, segment, newest))
+        if commit:
+            begun = len(seen) // config.chunk * config.chunk
+            first = begun - (config.window - config.chunk)  # of the next token's window
+            self.recent = seen[max(0, first // config.chunk * config.chunk) :]
+        return found
 
     def state(self) -> State:
-        """Return the window's tokens, and their keys and values."""
-        state = {"recent": self.recent, "filled": numbers(self.filled)}
-        for number, past in enumerate(self.past):
-            if past.buffer is not None:
-                state[f"layer.{number}"] = past.kept
-        return state
+        """Return the tokens."""
+        return {"recent": self.recent}
 
     def restore(self, state: State) -> None:
         """Resume from `state`."""
-        device = self.recent.device
-        self.recent, self.filled = state["recent"].to(device), int(state["filled"])
-        for number, past in enumerate(self.past):
-            if f"layer.{number}" in state:
-                past.append(*state[f"layer.{number}"].to(device))
-
-
-def _remembered(block: WindowBlock, seen: Tensor, past: KeyValues) -> Tensor:
-    """Return keys and values [2, T, heads, d_h], those of the normalised tokens [n, d] added."""
-    keys, values = block.key_value(seen).unflatten(1, (2, block.heads, -1)).unbind(1)
-    return past.append(keys, values)
+        self.recent = state["recent"].to(self.recent.device)
 
 
 # LT-Causal, segment by segment: convolution tails, window keys and strided keys are kept.
