@@ -98,12 +98,11 @@ def train_to_best(
     tick(state.epoch, "", True)
     for entry in state.history:
         log(entry)
-    with saver:
-        while not training.finished(state):
-            training.epoch(state, saver)
-            saver.save_when_due(now=training.finished(state))
-            tick(1, training.note(state), False)
-            log(state.history[-1])
+    while not training.finished(state):
+        training.epoch(state, saver)
+        saver.save_when_due(now=training.finished(state))
+        tick(1, training.note(state), False)
+        log(state.history[-1])
     training.model.load_state_dict(state.best)
     training.model.eval()
     return state

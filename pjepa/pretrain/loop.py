@@ -54,7 +54,7 @@ def pretrain(
         warn_of_style(statistics, config)
         for entry in trainer.progress.history:
             log(entry)
-    with saver, tf32(device):
+    with tf32(device):
         train(trainer, takes, exchange, saver, work / "snapshots", log)
     if team.leads():
         publish(trainer, work / "snapshots", snapshots)

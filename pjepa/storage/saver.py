@@ -1,12 +1,8 @@
-"""Resume states on a schedule: often, but never so often that it slows the work.
-
-The state is copied where it is made, between two steps, and written by a thread of its own.
-"""
+"""Resume states on a schedule: often, but never so often that it slows the work."""
 
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +17,7 @@ from pjepa.storage.writing import write_json, write_tensors
 from pjepa.ui.console import InputError, say
 
 SAVE_SECONDS = 2.0  # at least this long between two resume states,
-SAVE_SHARE = 0.05  # at most this share of the time spent on copying and writing them,
+SAVE_SHARE = 0.05  # at most this share of the time spent on writing them,
 SAVE_PACE = 5e6  # and so many bytes per second on average: one of 2 GB every 7 minutes
 
 
@@ -33,34 +29,21 @@ class Saver:
     def __init__(self, path: Path | None, state: Callable[[], dict[str, Any]]) -> None:
         self.path, self.state = path, state
         self.written, self.cost, self.size = time.monotonic(), 0.0, 0
-        self.thread: threading.Thread | None = None
-        self.failed: BaseException | None = None
 
     def save_when_due(self, now: bool = False) -> None:
         """Save if the last state is old enough for its size, or `now`; never without a path."""
         if self.path is None or not (now or self.is_due()):
             return
-        self.close()
         started = time.monotonic()
-        state = on_the_host(self.state())
-        self.thread = threading.Thread(target=self._write, args=(self.path, state, started))
-        self.thread.start()
-        if now:
-            self.close()
+        with sealed_file(self.path, keep_before=True) as partial:
+            torch.save(self.state(), partial)
+        self.written, self.size = time.monotonic(), self.path.stat().st_size
+        self.cost = self.written - started
 
-    def close(self) -> None:
-        """Wait for the state that is being written."""
-        if self.thread is not None:
-            self.thread.join()
-            self.thread = None
-        if self.failed is not None:
-            raise self.failed
-
-    def __enter__(self) -> Saver:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def is_due(self) -> bool:
+        """Return whether the last state is old enough for its size."""
+        least = max(SAVE_SECONDS, self.cost / SAVE_SHARE, self.size / SAVE_PACE)
+        return time.monotonic() - self.written > least
 
     def saved(self, device: torch.device | str = "cpu") -> dict[str, Any] | None:
         """Return the last saved state, if any; a damaged one is replaced by the one before."""
@@ -69,36 +52,8 @@ class Saver:
             return None
         if path != self.path:
             say(f"{path}: resuming from this state, the last good one")
-        found: dict[str, Any] = torch.load(path, weights_only=True, map_location=device)
-        return found
-
-    def is_due(self) -> bool:
-        """Return whether the last state is old enough for its size; never while writing."""
-        if self.thread is not None and self.thread.is_alive():
-            return False
-        least = max(SAVE_SECONDS, self.cost / SAVE_SHARE, self.size / SAVE_PACE)
-        return time.monotonic() - self.written > least
-
-    def _write(self, path: Path, state: dict[str, Any], started: float) -> None:
-        try:
-            with sealed_file(path, keep_before=True) as partial:
-                torch.save(state, partial)
-            self.size = path.stat().st_size
-        except BaseException as error:  # raised in the thread that trains
-            self.failed = error
-        self.written = time.monotonic()
-        self.cost = self.written - started
-
-
-def on_the_host(value: Any) -> Any:
-    """Return a copy in the host's memory that later steps do not change."""
-    if isinstance(value, Tensor):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, dict):
-        return {key: on_the_host(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(on_the_host(item) for item in value)
-    return value
+        state: dict[str, Any] = torch.load(path, weights_only=True, map_location=device)
+        return state
 
 
 # The state of a stream on disk: tensors and a description, so that a restart loses nothing.
