@@ -1,8 +1,8 @@
 """F1 by segment length: segmentation fails first on short steps.
 
-A hit is that of F1@k. Recall is over the true segments of a bin,
-precision over the predicted segments of the same bin by their own length, F1 their harmonic mean;
-so many short false segments lower the score of the short bin.
+A hit is that of F1@k. Recall is over the true segments of a bin, precision over the predicted
+segments of the same bin by their own length, F1 their harmonic mean; so many short false segments
+lower the score of the short bin.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,9 @@
 """Frame accuracy, Edit and F1@k of labelled sequences, in four conventions with shared code.
 
 `take_statistics` matches segments once and returns counts; `scores` turns weighted sums of those
-counts into percent. So a mean over takes, a subset and a bootstrap are all one matrix product. The
-conventions are listed below. Where the official code raises or divides zero
-by zero, two empty sequences score 100 and one empty sequence scores 0.
+counts into percent. So a mean over takes, a subset and a bootstrap are all one matrix product.
+Where the official code raises or divides zero by zero, two empty sequences score 100 and one empty
+sequence scores 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,7 @@ from pjepa.ui.console import InputError
 # Runs of equal labels, and comparisons of two sequences of runs.
 
 LabelArray = NDArray[np.int64]
-
 UNKNOWN = -1
-
 THRESHOLDS = {"f1_10": 0.10, "f1_25": 0.25, "f1_50": 0.50}
 
 
@@ -195,7 +193,9 @@ def take_statistics(
     reaches a truth hits it: the hits of F1@k are the distinct truths reached.
     """
     rules = convention_named(convention)
-    y, p = _checked(truth, prediction)
+    y, p = np.asarray(truth, np.int64), np.asarray(prediction, np.int64)
+    if y.ndim != 1 or y.shape != p.shape:
+        raise InputError(f"truth {y.shape} and prediction {p.shape} must have equal lengths [T]")
     p = np.where(y < 0, UNKNOWN, p)
     action = counted(y, background)
     segments = label_runs(y)
@@ -251,13 +251,6 @@ def convention_named(name: str) -> Convention:
     return CONVENTIONS[name]
 
 
-def _checked(truth: ArrayLike, prediction: ArrayLike) -> tuple[LabelArray, LabelArray]:
-    y, p = np.asarray(truth, np.int64), np.asarray(prediction, np.int64)
-    if y.ndim != 1 or y.shape != p.shape:
-        raise InputError(f"truth {y.shape} and prediction {p.shape} must have equal lengths [T]")
-    return y, p
-
-
 METRICS = ("acc", "acc_bg", "edit", *THRESHOLDS, "acc_vote", "macro_f1")
 COMBINED = ("acc", "acc_bg", "edit", *THRESHOLDS)
 CLIP_METRIC = "top1"  # only where whole segments were classified
@@ -279,16 +272,16 @@ def scores(
     classes = class_table(takes)  # [takes, 3, C]
     weight = np.ones(len(takes)) if weights is None else weights
     if rules.pooled:
-        found = _ratios(weight @ table, np.tensordot(weight, classes, 1), rules.epsilon)
+        values = _ratios(weight @ table, np.tensordot(weight, classes, 1), rules.epsilon)
     else:
         total = weight.sum(-1)
-        found = {
+        values = {
             name: np.where(total > 0, weight @ value / np.maximum(total, 1e-300), 100.0)
             for name, value in _ratios(table, classes, rules.epsilon).items()
         }
     if not table[:, COLUMNS["clips"]].any():
-        del found[CLIP_METRIC]
-    return found
+        del values[CLIP_METRIC]
+    return values
 
 
 def segmentation_scores(
@@ -311,11 +304,11 @@ def combined_score(metrics: Mapping[str, float]) -> float:
 def class_table(takes: Sequence[TakeStatistics]) -> Values:
     """Return frames right, true and predicted by class `[takes, 3, C]`; C: classes that occur."""
     labels = sorted({row[0] for take in takes for row in take.classes})
-    place = {label: index for index, label in enumerate(labels)}
+    column = {label: index for index, label in enumerate(labels)}
     table = np.zeros((len(takes), 3, len(labels)))
     for index, take in enumerate(takes):
         for label, *counts in take.classes:
-            table[index, :, place[label]] = counts
+            table[index, :, column[label]] = counts
     return table
 
 
@@ -329,7 +322,7 @@ def _ratios(sums: Values, classes: Values, epsilon: float) -> dict[str, Values]:
         value = 100.0 * column[part] / np.where(column[whole] > 0, column[whole], 1.0)
         return np.where(column[whole] > 0, value, otherwise)
 
-    found = {
+    ratios = {
         "acc": percent("action_correct", "action_frames", empty),
         "acc_bg": percent("correct", "frames", empty),
         "edit": percent("edit", "edit_takes", 1e4) / 100.0,
@@ -338,8 +331,8 @@ def _ratios(sums: Values, classes: Values, epsilon: float) -> dict[str, Values]:
         CLIP_METRIC: percent("clips_correct", "clips", 100.0),
     }
     for name in THRESHOLDS:
-        found[name] = _f1(column[name.replace("f1", "hits")], predicted, true, epsilon)
-    return {name: found[name] for name in (*METRICS, CLIP_METRIC)}
+        ratios[name] = _f1(column[name.replace("f1", "hits")], predicted, true, epsilon)
+    return {name: ratios[name] for name in (*METRICS, CLIP_METRIC)}
 
 
 def _f1(hits: Values, predicted: Values, true: Values, epsilon: float) -> Values:

@@ -145,14 +145,14 @@ def temporal_neighbors(z: Points) -> float:
     distance = squares[:, None] + squares[None] - 2 * z @ z.T  # [T, T]
     np.fill_diagonal(distance, np.inf)
     nearest = distance <= distance.min(1, keepdims=True) + SLACK
-    place = np.arange(len(z))
-    beside = np.abs(place[:, None] - place[None]) == 1
+    index = np.arange(len(z))
+    beside = np.abs(index[:, None] - index[None]) == 1
     return float(((nearest & beside).sum(1) / nearest.sum(1)).mean())
 
 
 def binned_progress(times: Points, p: Points, bins: int) -> Points:
     """Return the mean of p in equal bins of relative time: [bins], NaN where no segment falls."""
-    place = np.minimum((times * bins).astype(int), bins - 1)
-    counts = np.bincount(place, minlength=bins)
-    sums = np.bincount(place, weights=p, minlength=bins)
+    bin_of = np.minimum((times * bins).astype(int), bins - 1)
+    counts = np.bincount(bin_of, minlength=bins)
+    sums = np.bincount(bin_of, weights=p, minlength=bins)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)

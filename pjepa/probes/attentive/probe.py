@@ -96,8 +96,8 @@ class AttentiveProbe(TemporalProbe):
         parts = zip(starts.split(BATCH_WINDOWS), limits.split(BATCH_WINDOWS), strict=True)
         logits = torch.cat([self.window_logits(features, *part) for part in parts])
         by_span = logits.split([len(row) for row in rows])
-        for row, (start, end), found in zip(rows, spans, by_span, strict=True):
-            yield found.flatten(0, 1)[start - row.start : end - row.start].softmax(1)
+        for row, (start, end), part in zip(rows, spans, by_span, strict=True):
+            yield part.flatten(0, 1)[start - row.start : end - row.start].softmax(1)
 
     def window_logits(self, features: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
         """Return the logits [K, chunk, C] of the chunks at `starts`, seeing nothing from `ends` on.

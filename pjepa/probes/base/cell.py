@@ -96,9 +96,9 @@ Fits = Mapping[str, Sequence[Run]]  # the first is the one that tables show
 def cell_metrics(fits: Fits) -> dict[str, float]:
     """Return means over variants and seeds: the first fit plain, others under their name."""
     means: dict[str, float] = {}
-    for place, (fit, runs) in enumerate(fits.items()):
+    for number, (fit, runs) in enumerate(fits.items()):
         rows = [run.result.metrics() for run in runs]
-        prefix = f"{fit}_" if place else ""
+        prefix = f"{fit}_" if number else ""
         means |= {prefix + name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
     return means
 
@@ -218,12 +218,12 @@ def run_cell(
     cell, budget = open_cell(inputs, probe, representation, common)
     kind = probe_kind(probe)
     fits = by_fit(list(kind.fits(cell, config, work)))
-    shown = next(iter(fits.values()))
+    first_fit = next(iter(fits.values()))
     metrics = cell_metrics(fits)
     warnings = cell_warnings(cell, metrics, fits)
     for warning in warnings:
         say(f"warning: {cell.name}: {warning}")
-    streaming = cell_streaming(cell, shown)
+    streaming = cell_streaming(cell, first_fit)
     readings = kind.readings(cell, config, inputs.truth) if inputs.truth else {}
     with atomic_folder(out) as folder:
         write_json(folder / "metrics.json", metrics)
@@ -236,8 +236,8 @@ def run_cell(
         write_json(folder / "details.json", details)
         if streaming:
             write_json(folder / "streaming.json", streaming)
-        first = shown[0].result
-        write_predictions(folder, first, cell.readers[0], cell.labels, cell.classes)
+        result = first_fit[0].result
+        write_predictions(folder, result, cell.readers[0], cell.labels, cell.classes)
     return metrics
 
 

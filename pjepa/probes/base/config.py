@@ -24,12 +24,7 @@ class ProbeCommonConfig(MachineSection):
     purpose: ClassVar[str] = (
         "Supervised probes on frozen representations (paper Sec. 3.3, Supplement)."
     )
-    tuned: ClassVar[tuple[str, ...]] = (
-        "seeds",
-        "input_norm",
-        "select_on",
-        "label_fraction",
-    )
+    tuned: ClassVar[tuple[str, ...]] = ("seeds", "input_norm", "select_on", "label_fraction")
 
     seed: int = Field(0, ge=0)  # of the bootstrap and of the takes a label budget keeps
     seeds: tuple[int, ...] = (0,)  # one training each; a fit to the optimum needs none

@@ -34,12 +34,13 @@ class ProbeKind:
 
 def probe_config(name: str) -> type[Section]:
     """Return the model of the probe's section of params."""
-    return _module(name, "config").CONFIG
+    config: type[Section] = import_module(f"pjepa.probes.{name}.config").CONFIG
+    return config
 
 
 def probe_kind(name: str) -> ProbeKind:
     """Return how the probe is fitted and loaded."""
-    kind: ProbeKind = _module(name, "probe").KIND
+    kind: ProbeKind = import_module(f"pjepa.probes.{name}.probe").KIND
     return kind
 
 
@@ -50,7 +51,3 @@ def load_probe(folder: Path) -> Probe:
         known = ", ".join(probe_names())
         raise InputError(f"{folder}/config.json: unknown kind of probe {kind!r}; known: {known}")
     return probe_kind(kind).load(folder)
-
-
-def _module(name: str, part: str) -> Any:
-    return import_module(f"pjepa.probes.{name}.{part}")

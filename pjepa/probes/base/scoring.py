@@ -65,8 +65,8 @@ def habit_roles(roles: Roles, takes: pd.DataFrame, labels: Labels, select_on: Se
 
 def labelled(takes: pd.DataFrame, labels: Labels) -> pd.DataFrame:
     """Return the rows of the takes that have a label."""
-    known = [bool((labels.get(take, np.zeros(0)) >= 0).any()) for take in takes["take_id"]]
-    return takes[known]
+    has_label = [bool((labels.get(take, np.zeros(0)) >= 0).any()) for take in takes["take_id"]]
+    return takes[has_label]
 
 
 def _ids(rows: pd.DataFrame) -> tuple[str, ...]:
@@ -186,8 +186,8 @@ class FitResult:
 
     def metrics(self) -> dict[str, float]:
         """Return every metric in percent."""
-        found = scores(list(self.statistics.values()))
-        return {name: float(value) for name, value in found.items()}
+        values = scores(list(self.statistics.values()))
+        return {name: float(value) for name, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -227,9 +227,9 @@ def scored(
     background: int | None,
 ) -> TakeStatistics:
     """Return one take's statistics, clips included, of probabilities [T, C]."""
-    found = take_statistics(labels, probability.argmax(1), background)
+    statistics = take_statistics(labels, probability.argmax(1), background)
     clips, correct = clip_counts(labels, probability, segments, background)
-    return replace(found, clips=clips, clips_correct=correct)
+    return replace(statistics, clips=clips, clips_correct=correct)
 
 
 def labelled_take(take: str, features: NDArray[np.float32], labels: Labels) -> LabelledTake:
@@ -279,13 +279,12 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything about the run as JSON values."""
-        statistics = {take: asdict(row) for take, row in self.result.statistics.items()}
         return {
             "variant": self.variant,
             "seed": self.seed,
             "metrics": self.result.metrics(),
             "fit": self.result.probe.details,
-            "statistics": statistics,
+            "statistics": {take: asdict(row) for take, row in self.result.statistics.items()},
         }
 
 

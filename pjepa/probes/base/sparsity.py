@@ -35,45 +35,45 @@ def budgeted_roles(
     """
     if fraction == 1.0:
         return roles
-    shown = {take: set(np.unique(labels[take]).tolist()) - {-1} for take in roles.fit}
+    classes_of = {take: set(np.unique(labels[take]).tolist()) - {-1} for take in roles.fit}
     random = np.random.default_rng([seed, 0x5A25])
-    fit = covering_takes(shown, round(fraction * len(roles.fit)), random)
+    fit = covering_takes(classes_of, round(fraction * len(roles.fit)), random)
     if not thin_choice:
         return replace(roles, fit=fit)
     count = max(1, round(fraction * len(roles.holdout)))
     drawn = sorted(random.permutation(len(roles.holdout))[:count].tolist())
-    return replace(roles, fit=fit, holdout=tuple(roles.holdout[place] for place in drawn))
+    return replace(roles, fit=fit, holdout=tuple(roles.holdout[number] for number in drawn))
 
 
 def covering_takes(
-    shown: Mapping[str, set[int]], budget: int, random: np.random.Generator
+    classes_of: Mapping[str, set[int]], budget: int, random: np.random.Generator
 ) -> tuple[str, ...]:
-    """Return `budget` takes that together show every class, in the order of `shown`.
+    """Return `budget` takes that together show every class, in the order of `classes_of`.
 
     Greedy: the take with most classes still missing first (ties: a random order), then any.
     """
-    order = [list(shown)[place] for place in random.permutation(len(shown))]
-    cover = greedy_cover({take: shown[take] for take in order})
+    order = [list(classes_of)[number] for number in random.permutation(len(classes_of))]
+    cover = greedy_cover({take: classes_of[take] for take in order})
     if len(cover) > budget:
-        classes = len(set().union(*shown.values()))
+        count = len(set().union(*classes_of.values()))
         raise InputError(
-            f"probe.common.label_fraction keeps {budget} of {len(shown)} train takes, but showing "
-            f"all {classes} classes takes {len(cover)}; "
-            f"set it to at least {np.ceil(100 * len(cover) / len(shown)) / 100:g}"
+            f"probe.common.label_fraction keeps {budget} of {len(classes_of)} train takes, but "
+            f"showing all {count} classes takes {len(cover)}; "
+            f"set it to at least {np.ceil(100 * len(cover) / len(classes_of)) / 100:g}"
         )
     rest = [take for take in order if take not in cover]
-    kept = {*cover, *rest[: budget - len(cover)]}
-    return tuple(take for take in shown if take in kept)
+    chosen = {*cover, *rest[: budget - len(cover)]}
+    return tuple(take for take in classes_of if take in chosen)
 
 
-def greedy_cover(shown: Mapping[str, set[int]]) -> Sequence[str]:
+def greedy_cover(classes_of: Mapping[str, set[int]]) -> Sequence[str]:
     """Return takes that together show every class, each the best addition to those before it."""
-    missing: set[int] = set().union(*shown.values())
+    missing: set[int] = set().union(*classes_of.values())
     cover: list[str] = []
     while missing:
-        best = max(shown, key=lambda take: len(shown[take] & missing))
+        best = max(classes_of, key=lambda take: len(classes_of[take] & missing))
         cover.append(best)
-        missing -= shown[best]
+        missing -= classes_of[best]
     return cover
 
 

@@ -109,8 +109,8 @@ class TrainedProbe:
         self, features: Features, segments: SegmentIds, spans: Sequence[Span]
     ) -> Iterator[Features]:
         """Yield the probabilities of each span, predicted from the prefix that ends with it."""
-        for found in self.module.predict_newest(*self._inputs(features, segments), spans):
-            yield _array(found)
+        for rows in self.module.predict_newest(*self._inputs(features, segments), spans):
+            yield _array(rows)
 
     def save(self, folder: Path) -> None:
         """Write `model.safetensors` and `config.json`."""
@@ -126,14 +126,14 @@ class TrainedProbe:
                 f"{self.kind}: needs the segments of the take; give them, or train one that "
                 "counts blocks (probe.ltcausal.block)"
             )
-        place = np.zeros(len(features), np.int64) if segments is None else segments
+        ids = np.zeros(len(features), np.int64) if segments is None else segments
         device = self.mean.device
         x = torch.from_numpy(np.ascontiguousarray(features, np.float32)).to(device)
-        return (x - self.mean) / self.std, torch.from_numpy(np.asarray(place, np.int64)).to(device)
+        return (x - self.mean) / self.std, torch.from_numpy(np.asarray(ids, np.int64)).to(device)
 
 
-def _array(found: Tensor) -> Features:
-    return found.float().cpu().numpy()
+def _array(x: Tensor) -> Features:
+    return x.float().cpu().numpy()
 
 
 # Training of a probe: epoch -> choice -> state, each short; resumed to the same bytes.
@@ -153,8 +153,8 @@ class ProbeTake:
     def tensors(self, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return scaled features, segments and labels on the device of `mean`."""
         x = torch.from_numpy(self.features).to(mean.device).float()
-        place, labels = (torch.from_numpy(v).to(mean.device) for v in (self.segments, self.labels))
-        return (x - mean) / std, place, labels
+        ids, labels = (torch.from_numpy(v).to(mean.device) for v in (self.segments, self.labels))
+        return (x - mean) / std, ids, labels
 
 
 @dataclass
@@ -191,7 +191,7 @@ class ProbeTrainer:
         size, losses = self.config.batch_takes, []
         self.model.train()
         for first in range(0, len(order), size):
-            batch = [self.takes[place] for place in order[first : first + size]]
+            batch = [self.takes[number] for number in order[first : first + size]]
             losses.append(self.step(batch, state.epoch))
         self.model.eval()
         score = self.score() if self.choose else None
@@ -370,13 +370,12 @@ class Fitting:
 
 def read_probe_takes(reader: StreamReader, labels: Labels, ids: Sequence[str]) -> list[ProbeTake]:
     """Return takes at the stream's own precision, with segments counted over the take."""
-    found = []
+    takes = []
     for take_id in ids:
         take = reader.read(take_id, as_stored=True)
-        known = labelled_take(take_id, take.features, labels)
-        segments = probe_segments(take.segment)
-        found.append(ProbeTake(take_id, known.features, segments, known.labels))
-    return found
+        known = labelled_take(take_id, take.features, labels).labels
+        takes.append(ProbeTake(take_id, take.features, probe_segments(take.segment), known))
+    return takes
 
 
 def _say_run(cell: CellData, run: Run) -> None:

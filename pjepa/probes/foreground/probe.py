@@ -60,8 +60,8 @@ class ForegroundProbe(TemporalProbe):
         step = outputs.foreground.softmax(1)
         idle, active = outputs.activity.softmax(1).unbind(1)  # [T]
         is_active = outputs.activity.argmax(1) == 1
-        share = torch.where(is_active, torch.ones_like(active), active)[:, None]
-        rest = torch.where(is_active, torch.zeros_like(idle), idle)[:, None]
+        share = active.masked_fill(is_active, 1)[:, None]
+        rest = idle.masked_fill(is_active, 0)[:, None]
         before, after = (share * step).tensor_split([self.background], dim=1)
         return torch.cat([before, rest, after], dim=1)
 

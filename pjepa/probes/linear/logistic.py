@@ -90,7 +90,7 @@ class _Fit:
         from scipy.optimize import minimize  # slow to import, and who only predicts never fits
 
         start = torch.cat([self.factor.T @ weight.T, (self.bias_scale * bias)[None]])  # [D + 1, C]
-        found: OptimizeResult = minimize(
+        optimum: OptimizeResult = minimize(
             self.value_and_gradient,
             start.cpu().numpy().ravel(),
             jac=True,
@@ -104,12 +104,12 @@ class _Fit:
                 "gtol": 0.0,
             },
         )
-        weight, bias = self._natural(found.x)
-        loss, _ = self.value_and_gradient(found.x)
+        weight, bias = self._natural(optimum.x)
+        loss, _ = self.value_and_gradient(optimum.x)
         p = self._log_probabilities(weight, bias).exp_()
         self.curvature = max(float((p - p.square()).mean()), FLATTEST)
         flat = self.gradient <= self.tolerance
-        return LogisticModel(weight, bias, self.l2, loss, int(found.nit), self.gradient, flat)
+        return LogisticModel(weight, bias, self.l2, loss, int(optimum.nit), self.gradient, flat)
 
     def value_and_gradient(self, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return F and its gradient at V; keeps the natural gradient's size for the stop rule."""

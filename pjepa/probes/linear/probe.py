@@ -272,13 +272,13 @@ def probe_accuracy(
     """Return how well a converged probe reads any per-token target, in percent of known tokens."""
 
     def read(take: str) -> tuple[Features, SegmentIds]:
-        found = features(take)
-        return found, np.zeros(len(found), np.int64)
+        tokens = features(take)
+        return tokens, np.zeros(len(tokens), np.int64)
 
     classes = 1 + max(int(target.max(initial=0)) for target in labels.values())
     targets = Targets(labels, take_roles(takes, labels), classes, None)
-    found = fit_and_score(read, targets, config, common, fits=("converged",))
-    return found["converged"].metrics()["acc_bg"]
+    results = fit_and_score(read, targets, config, common, fits=("converged",))
+    return results["converged"].metrics()["acc_bg"]
 
 
 # The demo's true primitives, read by a linear probe: do tokens show what can be seen at all?
@@ -296,8 +296,8 @@ def primitive_targets(reader: StreamReader, truth: Path) -> Labels:
             raise InputError(f"{truth}: no take {take!r}; run `dvc repro takes`")
         times = parts[take]["time_s"].to_numpy(np.float64)
         index = np.searchsorted(times, reader.read(take).times + 1e-6, side="right") - 1
-        known = parts[take]["primitive"].to_numpy(np.int32)[np.maximum(index, 0)]
-        targets[take] = np.where(index >= 0, known, -1).astype(np.int32)
+        primitive = parts[take]["primitive"].to_numpy(np.int32)[np.maximum(index, 0)]
+        targets[take] = np.where(index >= 0, primitive, -1).astype(np.int32)
     return targets
 
 
@@ -307,14 +307,14 @@ class LinearKind(ProbeKind):
     def fits(self, cell: CellData, config: LinearConfig, work: Path | None) -> Iterator[Run]:
         """Yield the optimum once per variant, and the paper's fit once per variant and seed."""
         for variant, reader in enumerate(cell.readers):
-            for place, seed in enumerate(cell.common.seeds):
+            for number, seed in enumerate(cell.common.seeds):
                 common = cell.common.model_copy(update={"seeds": (seed,)})
-                fits = FITS if place == 0 else ("paper",)
-                found = fit_and_score(take_reader(reader), cell.targets, config, common, fits)
-                for fit, result in found.items():
+                fits = FITS if number == 0 else ("paper",)
+                results = fit_and_score(take_reader(reader), cell.targets, config, common, fits)
+                for fit, result in results.items():
                     yield Run(fit, variant, None if fit == "converged" else seed, result)
-                if place == 0:
-                    _say_linear(cell, variant, found)
+                if number == 0:
+                    _say_linear(cell, variant, results)
 
     def load(self, folder: Path) -> LinearProbe:
         """Return the probe that `LinearProbe.save` wrote."""
@@ -326,14 +326,14 @@ class LinearKind(ProbeKind):
             return {}
         reader = cell.readers[0]
         targets = primitive_targets(reader, truth)
-        found = probe_accuracy(
+        accuracy = probe_accuracy(
             lambda take: reader.read(take).features, targets, cell.takes, cell.common, config
         )
-        return {"primitive": found}
+        return {"primitive": accuracy}
 
 
-def _say_linear(cell: CellData, variant: int, found: dict[str, FitResult]) -> None:
-    acc = {fit: f"{result.metrics()['acc']:.1f}" for fit, result in found.items()}
+def _say_linear(cell: CellData, variant: int, results: dict[str, FitResult]) -> None:
+    acc = {fit: f"{result.metrics()['acc']:.1f}" for fit, result in results.items()}
     where = f"{variant + 1}/{len(cell.readers)} on {cell.roles.split}"
     say(
         f"{cell.name} {where}: acc {acc['converged']} to convergence, {acc['paper']} by the "

@@ -115,8 +115,8 @@ def attended(q: Tensor, k: Tensor, v: Tensor, visible: Visibility, dropout: floa
     bias = visible.bias.expand(*shape, -1, -1).flatten(0, 2)
     q, k, v = (x.flatten(0, 2) for x in (q, k, v))
     weights = torch.baddbmm(bias, q, k.mT, alpha=q.shape[-1] ** -0.5).softmax(-1)
-    found = torch.bmm(dropped(weights, dropout), v).unflatten(0, shape)
-    return pattern.frames(found.transpose(2, 3), length)
+    read = torch.bmm(dropped(weights, dropout), v).unflatten(0, shape)
+    return pattern.frames(read.transpose(2, 3), length)
 
 
 def dropped(x: Tensor, p: float) -> Tensor:

@@ -80,6 +80,4 @@ class LTContextConfig(TrainedConfig):
         return self.width // self.reduction
 
 
-# `probe.ltcontext`: LTContext and its training.
-
 CONFIG = LTContextConfig

@@ -74,9 +74,9 @@ class SparseAttention(nn.Module):
         """Return the output [B, T, d]; `values`, if given, feed v (in the release k too)."""
         config, training = self.config, self.training
         q, k, v = self.projected(over_time(x) if config.normalised else x, values)
-        found = attended(q, k, v, visible, config.attention_dropout if training else 0.0)
+        read = attended(q, k, v, visible, config.attention_dropout if training else 0.0)
         dropout = config.output_dropout if training and not config.release else 0.0
-        return x + dropped(self.proj(F.gelu(found.flatten(2))), dropout)
+        return x + dropped(self.proj(F.gelu(read.flatten(2))), dropout)
 
     def projected(self, x: Tensor, values: Tensor | None) -> list[Tensor]:
         """Return q, k and v [..., T, heads, d_h] of x and `values` [..., T, d]."""
@@ -205,11 +205,11 @@ class LTContext(TemporalProbe):
         return None
 
     def _scene(self, x: Tensor, segments: Tensor | None, valid: Tensor | None) -> Scene:
-        place = self._segments(x, segments)
+        order = self._segments(x, segments)
         real = x.new_ones(1, x.shape[1], dtype=torch.bool) if valid is None else valid
         near = Band if self.config.release else Windows
         patterns = near(self.config.window), Strides(self.config.stride)
-        windows, strides = (visibility(p, real, place, x.dtype) for p in patterns)
+        windows, strides = (visibility(p, real, order, x.dtype) for p in patterns)
         mask = None if valid is None else valid[..., None].to(x.dtype)
         return Scene(windows, strides, mask)
 
