@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -134,9 +133,7 @@ def write_film(path: Path, encoder: str) -> None:
         stream.pix_fmt = "yuv420p"
         for number in range(FILM_FRAMES):
             picture = np.full((FILM_SIDE, FILM_SIDE, 3), 20 * number, np.uint8)
-            frame = av.VideoFrame.from_ndarray(picture, "rgb24")
-            frame.pts, frame.time_base = number, Fraction(1, FILM_FPS)
-            container.mux(stream.encode(frame))
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
         container.mux(stream.encode(None))
 
 
