@@ -43,6 +43,8 @@ def stage_main(run: Callable[[], None]) -> None:
             check_params()
             check_machine()
             run()
+    except BrokenPipeError:  # nobody reads what the stage says
+        raise SystemExit(1) from None
     except KeyboardInterrupt:
         print("interrupted; run the same command again to resume", file=sys.stderr)
         raise SystemExit(130) from None
