@@ -73,8 +73,8 @@ def train(config: PoolerConfig, info: PatchInfo) -> None:
         atomic_folder(paths.POOLER) as folder,
     ):
         numbers = train_pooler(task, takes, work, folder, log)
-    told = ("in_fold_acc", "out_of_fold_acc", "holdout_acc")
-    say("pooler: " + ", ".join(f"{k} {numbers[k]:.1f}" for k in told if k in numbers))
+    scores = ("in_fold_acc", "out_of_fold_acc", "holdout_acc")
+    say("pooler: " + ", ".join(f"{k} {numbers[k]:.1f}" for k in scores if k in numbers))
 
 
 def work_key(config: PoolerConfig) -> str:

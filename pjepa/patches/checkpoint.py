@@ -37,10 +37,10 @@ def read_metadata(path: Path) -> dict[str, Any]:
     with open_tensors(path) as file:
         text = (file.metadata() or {}).get(METADATA, "{}")
     try:
-        found = json.loads(text)
+        stated = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: its metadata is not JSON ({error})") from None
-    return found if isinstance(found, dict) else {}
+    return stated if isinstance(stated, dict) else {}
 
 
 def tensors_id(state: Mapping[str, Tensor]) -> str:
@@ -176,14 +176,14 @@ def _official_state(path: Path, variant: Variant) -> Mapping[str, Any]:
     key = variant.encoder_key
     if key is not None and key in present:
         return content[key]
-    found = ", ".join(sorted(map(str, content))[:8]) or "nothing"
+    names = ", ".join(sorted(map(str, content))[:8]) or "nothing"
     if present == ["encoder"]:
         reason = "it holds the student alone; features come from the EMA encoder"
     elif present:
         reason = "so it is the file of another variant; check patches.backbone"
     else:
         reason = "so it is no training checkpoint of V-JEPA 2.1; give the official file"
-    raise InputError(f"{path}: expected the top-level key {key!r}, found {found}: {reason}")
+    raise InputError(f"{path}: expected the top-level key {key!r}, found {names}: {reason}")
 
 
 def _stripped(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,9 +209,9 @@ def _faults(state: Mapping[str, Any], expected: Mapping[str, Tensor]) -> list[st
     faults = [f"{name} is missing" for name in expected if name not in state]
     faults += [f"{name} is unknown" for name in state if name not in expected]
     for name in expected:
-        found = list(getattr(state.get(name), "shape", ()))
-        if name in state and found != list(expected[name].shape):
-            faults.append(f"{name} is {found} instead of {list(expected[name].shape)}")
+        shape = list(getattr(state.get(name), "shape", ()))
+        if name in state and shape != list(expected[name].shape):
+            faults.append(f"{name} is {shape} instead of {list(expected[name].shape)}")
     return faults
 
 

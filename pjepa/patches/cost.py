@@ -73,12 +73,12 @@ def gpu_hours(flops: float, gpu: str = "A100") -> float:
 def hourly_costs(config: PatchesConfig, grids: tuple[int, ...]) -> dict[str, float]:
     """Return work of a window, GB per hour for each grid, hours of video per GPU hour."""
     facts, hour = sizes_alone(config), extraction_plan([(3600.0, None)], config)
-    found = {"TFLOP per window": hour.flops / hour.windows / 1e12}
+    costs = {"TFLOP per window": hour.flops / hour.windows / 1e12}
     for grid in grids:
         name = f"{facts.rows} x {facts.columns}" if grid == 0 else f"{grid} x {grid}"
         pooled = config.model_copy(update={"grid": grid})
-        found[f"GB/h, {name}"] = stored_bytes(hour.tokens, pooled, facts) / 1e9
-    return found | {f"h/h, {gpu}": 1 / gpu_hours(hour.flops, gpu) for gpu in PEAK_TFLOPS}
+        costs[f"GB/h, {name}"] = stored_bytes(hour.tokens, pooled, facts) / 1e9
+    return costs | {f"h/h, {gpu}": 1 / gpu_hours(hour.flops, gpu) for gpu in PEAK_TFLOPS}
 
 
 # What an extraction will take, before it starts: tokens, disk, hours of a GPU.
@@ -156,7 +156,7 @@ def decoding_share(video: Path, config: PatchesConfig) -> float:
 
 def free_bytes(folder: Path) -> int:
     """Return free space where the folder is or will be."""
-    existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     return shutil.disk_usage(existing).free
 
 

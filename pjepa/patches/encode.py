@@ -133,21 +133,20 @@ def decoded_batches(
     torch.set_num_threads(1)  # of this thread: the encoder has the others
     sampling, device = info.sampling, torch.device(config.device)
     with open_take(job.video, config, job.max_gap_s) as reader:
-        found = reader.info.duration_s
+        duration_s = reader.info.duration_s
         for jump in reader.info.jumps:
             say(f"{job.name}: {jump}: a new recording begins there")
         jumps_s = reader.info.jumps_s
-        if found < job.duration_s - CUT_OFF_S:
-            raise InputError(
-                f"{job.video}: is cut off, {found:.1f} of {job.duration_s:.1f} s are there; {AGAIN}"
-            )
-        steps = token_count(found, sampling.tokens_fps)
+        if duration_s < job.duration_s - CUT_OFF_S:
+            there = f"{duration_s:.1f} of {job.duration_s:.1f} s are there"
+            raise InputError(f"{job.video}: is cut off, {there}; {AGAIN}")
+        steps = token_count(duration_s, sampling.tokens_fps)
         plan = sampling.windows(steps, job.boundaries, jumps_s)
         for start in range(0, len(plan), config.batch_windows):
-            part = plan[start : start + config.batch_windows]
-            frames = (reader.frames(sampling.frame_times(window)) for window in part)
-            video = torch.stack([backbone.prepared(shown) for shown in frames])
-            yield WindowBatch(part, pinned(video, device), steps, jumps_s, reader.stand_ins)
+            windows = plan[start : start + config.batch_windows]
+            frames = (reader.frames(sampling.frame_times(window)) for window in windows)
+            video = torch.stack([backbone.prepared(pictures) for pictures in frames])
+            yield WindowBatch(windows, pinned(video, device), steps, jumps_s, reader.stand_ins)
 
 
 def write_take(

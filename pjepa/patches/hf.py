@@ -137,21 +137,21 @@ def video_model(name: str, seed: int | None = None) -> nn.Module:
             torch.manual_seed(seed)
             return _frozen(kind(_config(folder)))
     try:
-        model, found = kind.from_pretrained(
+        model, report = kind.from_pretrained(
             folder, output_loading_info=True, local_files_only=True, trust_remote_code=False,
             use_safetensors=True, dtype=torch.float32,
         )  # fmt: skip
     except Exception as error:  # the library raises many kinds
         raise InputError(f"{folder}: cannot be loaded ({first_line(error)})") from None
-    _refuse_misfits(name, found)
+    _refuse_misfits(name, report)
     return _frozen(model)
 
 
 def model_folder(name: str, weights: bool = False) -> Path:
     """Return the folder of a model: one of that name on this machine, else the hub's copy."""
-    for place in checkpoint_folders():
-        if (place / name / "config.json").is_file():
-            return place / name
+    for folder in checkpoint_folders():
+        if (folder / name / "config.json").is_file():
+            return folder / name
     from huggingface_hub import snapshot_download
 
     hint = f"put the repository's files into {checkpoint_folders()[3] / name}"
@@ -159,10 +159,10 @@ def model_folder(name: str, weights: bool = False) -> Path:
         return Path(snapshot_download(name, allow_patterns=FILES if weights else FILES[:2]))
 
 
-def _refuse_misfits(name: str, found: dict[str, Any]) -> None:
+def _refuse_misfits(name: str, report: dict[str, Any]) -> None:
     """Refuse a file that lacks a tensor of the features or has one too many."""
     for state in ("missing", "unexpected", "mismatched"):  # the last come with their shapes
-        entries = found.get(f"{state}_keys") or ()
+        entries = report.get(f"{state}_keys") or ()
         keys = [str(entry if isinstance(entry, str) else entry[0]) for entry in entries]
         bare = [key.removeprefix("videomae.").removeprefix("vjepa2.") for key in keys]
         if odd := sorted(key for key in bare if not key.startswith(UNUSED)):
@@ -173,9 +173,9 @@ def _refuse_misfits(name: str, found: dict[str, Any]) -> None:
 
 
 def _frozen(model: nn.Module) -> nn.Module:
-    for part in ("predictor", "decoder"):
-        if hasattr(model, part):
-            delattr(model, part)  # features do not use it
+    for name in ("predictor", "decoder"):
+        if hasattr(model, name):
+            delattr(model, name)  # features do not use it
     return model.float().eval().requires_grad_(False)
 
 

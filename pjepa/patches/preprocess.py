@@ -99,11 +99,11 @@ def resized_crop_cv2(frames: Uint8, geometry: Geometry) -> Uint8:
     y = bilinear_taps(height, geometry.height, geometry.top, crop, clamp=False)
     columns = [(3 * line[:, None] + np.arange(3)).reshape(-1) for line in (x.first, x.second)]
     across = [np.repeat(weight, 3) for weight in (x.first_weight, x.second_weight)]
-    used, place = np.unique(np.concatenate([y.first, y.second]), return_inverse=True)
-    lines = place[:crop], place[crop:]  # among the rows used
+    used, row = np.unique(np.concatenate([y.first, y.second]), return_inverse=True)
+    lines = row[:crop], row[crop:]  # among the rows used
     down = y.first_weight[:, None], y.second_weight[:, None]
-    found = np.empty((count, crop, 3 * crop), np.uint8)
-    for picture, target in zip(frames.reshape(count, height, 3 * width), found, strict=True):
+    resized = np.empty((count, crop, 3 * crop), np.uint8)
+    for picture, target in zip(frames.reshape(count, height, 3 * width), resized, strict=True):
         rows = picture[used]
         mixed = _weighted(np.take(rows, columns[0], axis=1), across[0])  # [rows, 3 * crop]
         mixed += _weighted(np.take(rows, columns[1], axis=1), across[1])
@@ -116,7 +116,7 @@ def resized_crop_cv2(frames: Uint8, geometry: Geometry) -> Uint8:
         upper += 2
         upper >>= 2
         target[:] = upper
-    return found.reshape(count, crop, crop, 3)
+    return resized.reshape(count, crop, crop, 3)
 
 
 def _weighted(image: NDArray[Any], weights: NDArray[np.int32]) -> NDArray[np.int32]:

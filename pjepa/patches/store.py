@@ -241,8 +241,8 @@ def read_notes(target: Path) -> Notes:
     """Return the notes beside a take's file."""
     whole, repeated, jumps = (target.with_suffix(name) for name in NOTES)
     if whole.exists():
-        found = read_json(whole)
-        return Notes(found["repeated"], tuple(found["jumps_s"]))
+        noted = read_json(whole)
+        return Notes(noted["repeated"], tuple(noted["jumps_s"]))
     return Notes(
         read_json(repeated)["frames"] if repeated.exists() else 0,
         tuple(read_json(jumps)) if jumps.exists() else (),

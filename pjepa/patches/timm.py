@@ -129,14 +129,14 @@ def map_shape(model: nn.Module, config: PatchesConfig, crop: int) -> tuple[int, 
     """Return (rows, columns, width) of the feature map at that crop."""
     device = next(model.parameters()).device
     try:
-        found = feature_maps(model, torch.empty(1, 3, crop, crop, device=device))
+        maps = feature_maps(model, torch.empty(1, 3, crop, crop, device=device))
     except Exception as error:  # each architecture fails its own way on a size it cannot take
         reason = first_line(error)
         raise InputError(
             f"{config.backbone}: gives no feature map at {crop} px ({reason}); "
             "leave patches.crop at 0 for its own size, or choose another model"
         ) from None
-    _, rows, columns, width = found.shape
+    _, rows, columns, width = maps.shape
     return rows, columns, width
 
 
@@ -161,7 +161,7 @@ class TimmFrames(Backbone):
     def features(self, batch: Tensor) -> Tensor:
         """Return features [B, T * cells, D], one window at a time to bound memory."""
         maps = [self.maps(self.model, window.transpose(0, 1)) for window in batch]
-        return torch.stack([found.flatten(0, 2) for found in maps])
+        return torch.stack([grid.flatten(0, 2) for grid in maps])
 
 
 def frame_flops(config: PatchesConfig, crop: int) -> float:

@@ -288,7 +288,7 @@ def padded(windows: list[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[np.int64]
     """
     lengths = np.array([len(window) for window in windows])
     longest = int(lengths.max())
-    found = np.zeros((len(windows), longest, *windows[0].shape[1:]), windows[0].dtype)
-    for place, window in enumerate(windows):
-        found[place, : len(window)] = window
-    return found, None if (lengths == longest).all() else lengths
+    values = np.zeros((len(windows), longest, *windows[0].shape[1:]), windows[0].dtype)
+    for row, window in enumerate(windows):
+        values[row, : len(window)] = window
+    return values, None if (lengths == longest).all() else lengths

@@ -61,7 +61,6 @@ class PoolerConfig(MachineSection):
 
     # action: what it is trained on
     target: Literal["clip", "frame"] = "clip"  # the segment's label (paper), or every token's
-    jitter: bool = True  # another cut into windows every epoch
     folds: int = Field(0, ge=0, le=MAX_FOLDS)  # 0: train tokens know their own labels
 
     # action: optimisation
@@ -75,7 +74,6 @@ class PoolerConfig(MachineSection):
 
     # running
     precision: Literal["fp32", "bf16"] = "fp32"
-    compile: bool = False
 
     @model_validator(mode="after")
     def fits(self) -> PoolerConfig:

@@ -79,21 +79,21 @@ class PoolerFacts:
 
 def read_facts(folder: Path) -> PoolerFacts:
     """Return the facts of the pooler in a folder."""
-    found = read_json(folder / CONFIG)
-    if isinstance(found, dict) and found.get("kind") == SHIPPED:
+    config = read_json(folder / CONFIG)
+    if isinstance(config, dict) and config.get("kind") == SHIPPED:
         raise InputError(
             f"{folder}: the tokens of this project came with its data set; no video can be turned "
             "into such tokens here"
         )
     try:
         return PoolerFacts(
-            kind=found["kind"],
-            width=found["width_out"],
-            window=found["window"],
-            per_step=found["per_step"],
-            scope=found["scope"],
-            **found["provenance"],
-            patches=PatchInfo(**found["patches"]),
+            kind=config["kind"],
+            width=config["width_out"],
+            window=config["window"],
+            per_step=config["per_step"],
+            scope=config["scope"],
+            **config["provenance"],
+            patches=PatchInfo(**config["patches"]),
             sha256=folder_sha256(folder),
         )
     except (KeyError, TypeError) as error:
@@ -214,16 +214,16 @@ def pooled_spans(
 
     With `rng` the first window of a run too long for one is cut short at random.
     """
-    found = []
+    spans = []
     starts, lengths = runs(ids)
     for first, stop in zip(starts.tolist(), (starts + lengths).tolist(), strict=True):
         begin = first
         if rng is not None and stop - first > window:
             begin = first - int(rng.integers(window))
-        found += [
+        spans += [
             (max(start, first), min(start + window, stop)) for start in range(begin, stop, window)
         ]
-    return found
+    return spans
 
 
 MODEL = "model.safetensors"
@@ -278,8 +278,8 @@ class StoredPooler:
         if fold is None:
             return window_tokens(self.main, patches, plan, self.batch_windows, self.device)
         pooler, alignment = self.folds[fold]
-        found = window_tokens(pooler, patches, plan, self.batch_windows, self.device)
-        return alignment.turned(found)
+        tokens = window_tokens(pooler, patches, plan, self.batch_windows, self.device)
+        return alignment.turned(tokens)
 
     def window_tokens(self, patches: NDArray[Any]) -> NDArray[np.float32]:
         """Return tokens [n * per_step, D] of one window of at most `facts.window` steps."""
@@ -319,18 +319,18 @@ def window_tokens(
 
     Short windows are padded and the tokens of padding dropped.
     """
-    found = []
+    batches = []
     for first in range(0, len(plan), batch):
-        part = plan[first : first + batch]
-        values, lengths = padded([np.asarray(patches[start:stop]) for start, stop in part])
+        spans = plan[first : first + batch]
+        values, lengths = padded([np.asarray(patches[start:stop]) for start, stop in spans])
         real = None if lengths is None else sent(torch.from_numpy(lengths), device)
         tokens = pooler(sent(torch.from_numpy(values), device).float(), real)  # [B, T, D]
-        kept = [
+        without_padding = [
             row[: (stop - start) * pooler.shape.per_step]
-            for row, (start, stop) in zip(tokens, part, strict=True)
+            for row, (start, stop) in zip(tokens, spans, strict=True)
         ]
-        found.append(torch.cat(kept).float().cpu().numpy())
-    return np.concatenate(found)
+        batches.append(torch.cat(without_padding).float().cpu().numpy())
+    return np.concatenate(batches)
 
 
 def fold_file(fold: int) -> str:

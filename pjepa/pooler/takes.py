@@ -95,26 +95,26 @@ def epoch_clips(takes: Sequence[LabelledPatches], config: PoolerConfig, epoch: i
     clips = []
     for take in takes:
         rng = np.random.default_rng([config.seed, CUT, epoch, take.number])
-        clips += [Clip(take, *span) for span in cut(take, config, rng if config.jitter else None)]
-    known = [clip for clip in clips if (clip.labels() >= 0).any()]
-    order = np.random.default_rng([config.seed, ORDER, epoch]).permutation(len(known))
-    return [known[place] for place in order]
+        clips += [Clip(take, *span) for span in cut(take, config, rng)]
+    labelled = [clip for clip in clips if (clip.labels() >= 0).any()]
+    order = np.random.default_rng([config.seed, ORDER, epoch]).permutation(len(labelled))
+    return [labelled[number] for number in order]
 
 
 def clip_batches(clips: Sequence[Clip], size: int, workers: int) -> Iterator[ClipBatch]:
     """Yield batches in order, their windows read by several threads."""
     with ThreadPoolExecutor(workers) as pool:
         for first in range(0, len(clips), size):
-            part = clips[first : first + size]
-            yield _batch(part, list(pool.map(Clip.patches, part)))
+            chosen = clips[first : first + size]
+            yield _batch(chosen, list(pool.map(Clip.patches, chosen)))
 
 
 def _batch(clips: Sequence[Clip], windows: list[Half]) -> ClipBatch:
     patches, lengths = padded(windows)
-    known = [clip.labels() for clip in clips]
-    labels = np.full((len(clips), max(len(label) for label in known)), -1, np.int64)
-    for place, label in enumerate(known):
-        labels[place, : len(label)] = label
+    clip_labels = [clip.labels() for clip in clips]
+    labels = np.full((len(clips), max(len(label) for label in clip_labels)), -1, np.int64)
+    for row, label in enumerate(clip_labels):
+        labels[row, : len(label)] = label
     return ClipBatch(
         torch.from_numpy(patches),
         None if lengths is None else torch.from_numpy(lengths),
@@ -143,22 +143,22 @@ def pooler_takes(
     """Return the train takes with a known label; no other take is opened."""
     _check_labels(segments, len(classes.names))
     train = takes[(takes["split"] == "train") & ~takes["take_id"].isin(noted(patches, SKIPPED))]
-    parts = {str(take): part for take, part in segments.groupby("take_id", sort=False)}
+    by_take = {str(take): own for take, own in segments.groupby("take_id", sort=False)}
     jumps = noted(patches, CUTS)
-    found: dict[bool, list[LabelledPatches]] = {False: [], True: []}
+    labelled: dict[bool, list[LabelledPatches]] = {False: [], True: []}
     for number, row in train.iterrows():
-        part = parts.get(str(row["take_id"]))
-        if part is None or not (part["label"] >= 0).any():
+        own = by_take.get(str(row["take_id"]))
+        if own is None or not (own["label"] >= 0).any():
             continue
-        take = _labelled(int(str(number)), row, part, patches, per_step, jumps)
+        take = _labelled(int(str(number)), row, own, patches, per_step, jumps)
         if (take.labels >= 0).any():
-            found[bool(row["holdout"])].append(take)
-    if not found[False]:
+            labelled[bool(row["holdout"])].append(take)
+    if not labelled[False]:
         raise InputError(
             "pooler.kind action: no train take outside the hold-out has a label; annotate some, "
             "or use pooler.kind=mean"
         )
-    return PoolerTakes(tuple(found[False]), tuple(found[True]))
+    return PoolerTakes(tuple(labelled[False]), tuple(labelled[True]))
 
 
 def _labelled(
@@ -201,5 +201,5 @@ def fold_of(takes: Sequence[LabelledPatches], folds: int, seed: int) -> dict[str
             f"pooler.folds {folds}: the train takes have {len(groups)} groups; use no more"
         )
     order = np.random.default_rng([seed, FOLDS]).permutation(len(groups))
-    place = {groups[group]: rank % folds for rank, group in enumerate(order)}
-    return {take.take_id: place[take.group] for take in takes}
+    of_group = {groups[group]: rank % folds for rank, group in enumerate(order)}
+    return {take.take_id: of_group[take.group] for take in takes}

@@ -96,13 +96,11 @@ class PoolerTask:
     @property
     def shape(self) -> ActionShape:
         config, info = self.config, self.info
-        return ActionShape(
-            rows=info.rows, columns=info.columns, width_in=info.width,
-            width=config.width or info.width, window=config.window,
-            queries=config.queries or config.window, depth=config.depth, heads=config.heads,
-            mlp_ratio=config.mlp_ratio, dropout=config.dropout, positions=config.positions,
-            attend=config.attend,
-        )  # fmt: skip
+        names = ("window", "depth", "heads", "mlp_ratio", "dropout", "positions", "attend")
+        settings: dict[str, Any] = {name: getattr(config, name) for name in names}
+        sizes = {"width": config.width or info.width, "queries": config.queries or config.window}
+        grid = {"rows": info.rows, "columns": info.columns, "width_in": info.width}
+        return ActionShape(**settings | sizes | grid)
 
     def first_model(self) -> PoolerWithClassifier:
         """Return the model with the seed's first weights, the same for every fold."""
@@ -154,9 +152,6 @@ class Fit:
         self.optimizer = AdamW(
             self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
-        self.forward: nn.Module = self.model
-        if config.compile:
-            self.forward = torch.compile(self.model, dynamic=True)  # type: ignore[assignment]
         self.waited = 0.0  # seconds, for data
 
     def run(self, path: Path | None, what: str, log: Log = no_log) -> PoolerEpochs:
@@ -211,7 +206,7 @@ class Fit:
             group["lr"] = lr
         self.optimizer.zero_grad(set_to_none=True)
         with self._autocast():
-            logits, labels = self.forward(batch.to(config.device))
+            logits, labels = self.model(batch.to(config.device))
         known = int((self.model.labels(batch) >= 0).sum())  # on the host: waits for no result
         total = cross_entropy(logits.float(), labels, ignore_index=-1, reduction="sum")
         loss = total / max(known, 1)
@@ -232,9 +227,9 @@ class Fit:
         state.done, state.loss, state.labels = 0, 0.0, 0
         score = None
         if self.judges:
-            found = self.judged(self.judges)
-            entry |= {"holdout_loss": found.loss, "holdout_acc": found.accuracy}
-            score = -found.loss
+            judgement = self.judged(self.judges)
+            entry |= {"holdout_loss": judgement.loss, "holdout_acc": judgement.accuracy}
+            score = -judgement.loss
         entry["lr"] = float(self.optimizer.param_groups[0]["lr"])
         state.close(self.model, score, entry)
 
@@ -314,15 +309,15 @@ def train_pooler(
 def pooler_config(task: PoolerTask, judged: bool, folds: dict[str, int]) -> dict[str, Any]:
     """Return `config.json`: everything that making tokens needs besides the weights."""
     config, shape = task.config, task.shape
-    found = common_config(
+    common = common_config(
         "action", task.info, shape.width, shape.window, shape.per_step, config.scope
     )
-    found["provenance"] = {
+    common["provenance"] = {
         "train_labels": True,
         "selection_labels": "holdout" if judged else "none",
         "folds": config.folds,
     }
-    return found | {
+    return common | {
         "model": asdict(shape),
         "target": config.target,
         "fold_of": folds,
@@ -342,23 +337,23 @@ def _train_folds(
     """Write one pooler per fold, mapped into the main one's space; return the scores on folds."""
     shared = takes.holdout or takes.fit  # seen by no pooler, or by all but one
     target = main.tokens(shared)
-    missed: list[Judgement] = []
+    unseen_scores: list[Judgement] = []
     plain, turned = [], []
     for fold in range(task.config.folds):
         seen = [take for take in takes.fit if folds[take.take_id] != fold]
         unseen = [take for take in takes.fit if folds[take.take_id] == fold]
         fit = Fit(task, seen, (), epochs)
         fit.run(work / f"fold-{fold}.pt", f"pooler, fold {fold + 1} of {task.config.folds}")
-        missed.append(fit.judged(unseen))
+        unseen_scores.append(fit.judged(unseen))
         source = fit.tokens(shared)
         turn = procrustes(source, target)
         plain.append(agreement(source, target))
         turned.append(agreement(turn.turned(source), target))
         write_weights(folder / fold_file(fold), fit.model.pooler, turn)
-    count = sum(part.count for part in missed)
+    count = sum(fold.count for fold in unseen_scores)
     return {
-        "out_of_fold_acc": sum(part.accuracy * part.count for part in missed) / max(count, 1),
-        "fold_acc": [part.accuracy for part in missed],
+        "out_of_fold_acc": sum(f.accuracy * f.count for f in unseen_scores) / max(count, 1),
+        "fold_acc": [fold.accuracy for fold in unseen_scores],
         "fold_agreement_before": plain,
         "fold_agreement": turned,
     }
@@ -369,8 +364,8 @@ def patch_statistics(takes: Sequence[LabelledPatches]) -> tuple[np.ndarray, np.n
     count = sum(len(take.segment) for take in takes)
 
     def total(of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        parts = (of(np.asarray(chunk, np.float64)) for take in takes for chunk in _chunks(take))
-        return np.asarray(sum(part.sum(axis=0) for part in parts) / count)
+        chunks = (of(np.asarray(chunk, np.float64)) for take in takes for chunk in _chunks(take))
+        return np.asarray(sum(values.sum(axis=0) for values in chunks) / count)
 
     mean = total(lambda x: x)
     spread = np.sqrt(total(lambda x: (x - mean) ** 2))

@@ -202,11 +202,11 @@ class StreamReader:
 
         At most `threads` + 1 takes are in memory beside the one that is used.
         """
-        wanted: Sequence[str] = list(self.takes if takes is None else takes)
+        names: Sequence[str] = list(self.takes if takes is None else takes)
         with ThreadPoolExecutor(threads, "decode") as pool:
             ahead: deque[Future[Take]] = deque()
             try:
-                for take_id in wanted:
+                for take_id in names:
                     ahead.append(pool.submit(self.read, take_id))
                     if len(ahead) > threads:
                         yield ahead.popleft().result()

@@ -23,14 +23,14 @@ from pjepa.tokens.placement import Placement, in_time_order
 from pjepa.ui.console import InputError
 
 
-def boundaries_used(config: TokensConfig, known: bool = False) -> dict[str, Any]:
+def boundaries_used(config: TokensConfig, by_pooler: bool = False) -> dict[str, Any]:
     """Return whose boundaries the tokens follow from, as fields of their provenance.
 
     Which tokens there are follows from annotations where gaps are dropped or overlaps repeated;
-    `known`: what made the features knew them.
+    `by_pooler`: what made the features knew them.
     """
     chosen = config.gaps == "drop" or config.overlap == "duplicate"
-    boundaries = "annotated" if chosen or known else "none"
+    boundaries = "annotated" if chosen or by_pooler else "none"
     return {"boundaries_train": boundaries, "boundaries_test": boundaries}
 
 
@@ -91,16 +91,16 @@ def segment_labels(
 ) -> dict[str, np.ndarray]:
     """Return labels [S] of every annotated take, in the order of its placement; -1 is unknown."""
     ordered = segments.sort_values(["start_s", "end_s", "segment"], kind="stable")
-    parts = {str(take_id): part for take_id, part in ordered.groupby("take_id", sort=False)}
-    for take_id in {**boundaries, **parts}:
+    by_take = {str(take_id): rows for take_id, rows in ordered.groupby("take_id", sort=False)}
+    for take_id in {**boundaries, **by_take}:
         limits = in_time_order(boundaries.get(take_id, np.zeros((0, 2))))
-        same = take_id in parts and np.array_equal(limits, parts[take_id][["start_s", "end_s"]])
+        same = take_id in by_take and np.array_equal(limits, by_take[take_id][["start_s", "end_s"]])
         if not same:
             raise InputError(
                 f"take {take_id}: boundaries.parquet and segments.parquet hold different segments; "
                 "run `dvc repro takes`"
             )
-    return {take_id: part["label"].to_numpy(np.int32) for take_id, part in parts.items()}
+    return {take_id: rows["label"].to_numpy(np.int32) for take_id, rows in by_take.items()}
 
 
 def token_labels(segment: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -42,13 +42,13 @@ def placed_takes(
         take_id: place(take_id, steps, boundaries.get(take_id, none), config)
         for take_id, steps in times.items()
     }
-    for take_id, found in placed.items():
-        if found.swallowed:
+    for take_id, placement in placed.items():
+        if placement.swallowed:
             say(
-                f"tokens: take {take_id}: {', '.join(found.swallowed)} covered by the next "
+                f"tokens: take {take_id}: {', '.join(placement.swallowed)} covered by the next "
                 "segment; tokens.overlap=duplicate keeps them"
             )
-    without = sum(found.without_token for found in placed.values())
+    without = sum(placement.without_token for placement in placed.values())
     if without and config.overlap == "duplicate":
         say(f"tokens: {without} segments hold no token and were given the nearest one")
     elif without:
@@ -56,7 +56,7 @@ def placed_takes(
             f"tokens: {without} segments hold no token: they are shorter than 1/{config.fps:g} s "
             "or past the end"
         )
-    uncovered = sum(found.uncovered for found in placed.values())
+    uncovered = sum(placement.uncovered for placement in placed.values())
     if uncovered:
         say(f"tokens: {uncovered} tokens lost their segment, which ends where the next begins")
     return placed
@@ -148,7 +148,7 @@ def _laid_out(spans: np.ndarray, count: int, keep: bool) -> tuple[np.ndarray, np
     if keep:
         pieces.append((covered, count, -1))
     steps = [np.arange(first, stop) for first, stop, _ in pieces]
-    numbers = [np.full(len(part), piece[2]) for part, piece in zip(steps, pieces, strict=True)]
+    numbers = [np.full(stop - first, number) for first, stop, number in pieces]
     none = np.zeros(0, np.int64)
     return np.concatenate([none, *steps]), np.concatenate([none, *numbers]).astype(np.int32)
 
