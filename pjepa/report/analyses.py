@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from itertools import combinations
+from itertools import combinations, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,8 @@ def analyse(
     names = list(dict.fromkeys(cell.representation for cell in results.cells))
     for name in track(names, "trajectories", unit="representation"):
         variants = [read_walks(path, takes) for path in streams(name)]
-        trajectories[name] = trajectory_medians(variants, groups, config)
+        rows = {t: [trajectory(walks[t].vectors) for walks in variants] for t in takes}
+        trajectories[name] = _medians(rows, groups, config)
         first[name] = variants[0]
     profiles = {n: progress_profile(walks, config.progress_bins) for n, walks in first.items()}
     mapped = {name: first[name] for name in SHOWN if name in first}
@@ -85,8 +87,11 @@ def analyse(
 
 def analyses_json(analyses: Analyses) -> dict[str, Any]:
     """Return the numbers of the analyses as JSON values."""
-    values: dict[str, Any] = {"takes": analyses.takes, "trajectories": analyses.trajectories}
-    values["progress"] = analyses.profiles
+    values: dict[str, Any] = {
+        "takes": analyses.takes,
+        "trajectories": analyses.trajectories,
+        "progress": analyses.profiles,
+    }
     if analyses.maps is not None:
         values["map_paths"] = analyses.maps.paths
     if analyses.pair is not None:
@@ -141,20 +146,12 @@ def read_walks(stream: Path, takes: Sequence[str]) -> dict[str, Walk]:
     return walks
 
 
-def trajectory_medians(
-    variants: Sequence[Walks], groups: Mapping[str, str], config: ReportConfig
-) -> Medians:
-    """Return medians over takes with 95 % intervals; a take's value is the mean over variants."""
-    rows = {take: [trajectory(walks[take].vectors) for walks in variants] for take in variants[0]}
-    return _medians(rows, groups, config)
-
-
 def _medians(
     rows: Mapping[str, Sequence[Trajectory | Path2D]],
     groups: Mapping[str, str],
     config: ReportConfig,
 ) -> Medians:
-    """Return the median of every diagnostic over takes."""
+    """Return medians over takes with 95 % intervals; a take's value is the mean of its rows."""
     values = {take: [asdict(each) for each in several] for take, several in rows.items()}
     names = next(iter(values.values()))[0]
     return {
@@ -392,14 +389,16 @@ def pair_tokens(
     predictions: Predictions, both: tuple[int, int], seed: int
 ) -> dict[str, np.ndarray]:
     """Return the tokens of two classes by take, at most `PAIR_POINTS`, drawn with the seed."""
-    rows = {t: np.flatnonzero(np.isin(p.labels, both)) for t, p in predictions.items()}
-    kept = np.ones(sum(map(len, rows.values())), bool)
-    if len(kept) > PAIR_POINTS:
-        kept[:] = False
-        kept[np.random.default_rng(seed).choice(len(kept), PAIR_POINTS, replace=False)] = True
-    ends = np.cumsum([len(mine) for mine in rows.values()])[:-1]
-    by_take = zip(rows.items(), np.split(kept, ends), strict=True)
-    return {take: mine[keep] for (take, mine), keep in by_take if keep.any()}
+    tokens = [
+        (take, index)
+        for take, prediction in predictions.items()
+        for index in np.flatnonzero(np.isin(prediction.labels, both)).tolist()
+    ]
+    if len(tokens) > PAIR_POINTS:
+        drawn = np.random.default_rng(seed).choice(len(tokens), PAIR_POINTS, replace=False)
+        tokens = [tokens[index] for index in sorted(drawn.tolist())]
+    by_take = groupby(tokens, key=itemgetter(0))
+    return {take: np.array([index for _, index in rows]) for take, rows in by_take}
 
 
 def shown_take(predictions: Predictions, both: tuple[int, int]) -> str:

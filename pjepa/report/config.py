@@ -57,11 +57,11 @@ class CellsConfig(Section):
 
     @field_validator("probes", "representations")
     @classmethod
-    def known(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        known = KNOWN[str(info.field_name)]
-        unknown = [item for item in value if item not in known]
+    def of_these(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        names = KNOWN[str(info.field_name)]
+        unknown = [item for item in value if item not in names]
         if unknown:
-            raise ValueError(f"unknown: {', '.join(unknown)}; known: {', '.join(known)}")
+            raise ValueError(f"unknown: {', '.join(unknown)}; known: {', '.join(names)}")
         if len(set(value)) != len(value):
             raise ValueError(f"repeated: {', '.join(value)}")
         return value

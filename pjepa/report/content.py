@@ -120,7 +120,7 @@ def class_parts(
     counts = {n: class_confusion(p, len(classes.names)) for n, p in predictions.items()}
     table = markdown.class_gains(gains, names, classes)
     return [
-        page.widget("gains", f"gains-{probe}", widgets.class_gain_data(gains, names)),
+        page.widget("gains", f"gains-{probe}", widgets.gain_data(gains, names)),
         markdown.text("classes"),
         Collapsible("Every class as a table", table),
         f"### {escaped(probe)}: F1@50 by segment length",

@@ -30,12 +30,10 @@ VERSION = 1  # raise it when a change of code changes sheets
 
 @dataclass(frozen=True)
 class Sheet:
-    """The pictures of one take in reading order, `columns` to a row, as one JPEG."""
+    """The pictures of one take in reading order, `COLUMNS` to a row, as one JPEG."""
 
     times: Sequence[float]
-    width: int
-    height: int
-    columns: int
+    width: int  # of one picture
     jpeg: bytes
 
 
@@ -53,7 +51,7 @@ def picture_times(take: TakePrediction, count: int) -> list[float]:
     middles = ((spans.begin_s + spans.until_s) / 2).tolist()
     if len(middles) > count:
         chosen = np.linspace(0, len(middles) - 1, count).round().astype(int)
-        return [round(middles[place], 2) for place in chosen.tolist()]
+        return [round(middles[index], 2) for index in chosen.tolist()]
     times = sorted(middles)
     while times and len(times) < count:
         edges = [float(take.times[0]), *times, take.end_s]
@@ -72,17 +70,16 @@ def take_sheets(
     present = [t for t in takes if t in videos and videos[t].video and videos[t].path.is_file()]
     if not count or not present:
         return {}
-    found = {}
+    sheets = {}
     with Meter("pictures", len(present), "take") as meter:
         for take_id in present:
             try:
-                found[take_id] = take_sheet(
-                    videos[take_id].path, picture_times(takes[take_id], count), store
-                )
+                times = picture_times(takes[take_id], count)
+                sheets[take_id] = take_sheet(videos[take_id].path, times, store)
             except InputError as error:
                 say(f"warning: no pictures: {error}")
             meter.advance()
-    return found
+    return sheets
 
 
 def take_sheet(video: Path, times: Sequence[float], store: Path) -> Sheet:
@@ -99,7 +96,7 @@ def take_sheet(video: Path, times: Sequence[float], store: Path) -> Sheet:
     jpeg = stored.read_bytes()
     with Image.open(io.BytesIO(jpeg)) as image:
         width = image.width // min(COLUMNS, len(times))
-    return Sheet(list(times), width, HEIGHT, COLUMNS, jpeg)
+    return Sheet(list(times), width, jpeg)
 
 
 def small(frame: np.ndarray) -> Image.Image:
@@ -113,8 +110,8 @@ def contact_sheet(pictures: Sequence[Image.Image]) -> bytes:
     width, columns = pictures[0].width, min(COLUMNS, len(pictures))
     rows = -(-len(pictures) // columns)
     sheet = Image.new("RGB", (columns * width, rows * HEIGHT))
-    for place, picture in enumerate(pictures):
-        row, column = divmod(place, columns)
+    for number, picture in enumerate(pictures):
+        row, column = divmod(number, columns)
         sheet.paste(picture, (column * width, row * HEIGHT))
     buffer = io.BytesIO()
     sheet.save(buffer, "JPEG", quality=QUALITY, optimize=True)

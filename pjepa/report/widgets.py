@@ -19,7 +19,7 @@ from pjepa.core.tables import Classes
 from pjepa.metrics.bootstrap import Interval
 from pjepa.metrics.lengths import LengthBin
 from pjepa.report.figures import Track, class_look
-from pjepa.report.frames import Sheet
+from pjepa.report.frames import COLUMNS, HEIGHT, Sheet
 from pjepa.report.gains import ChosenTake, ClassGain, DemoNumbers, Gain, take_accuracy
 from pjepa.report.results import REFERENCE, Cell
 from pjepa.report.tables import rounded
@@ -97,8 +97,8 @@ def sheet_data(sheet: Sheet) -> dict[str, Any]:
     """Return the pictures of a take, inside the page."""
     return {
         "times": list(sheet.times),
-        "size": [sheet.width, sheet.height],
-        "columns": sheet.columns,
+        "size": [sheet.width, HEIGHT],
+        "columns": COLUMNS,
         "src": "data:image/jpeg;base64," + base64.b64encode(sheet.jpeg).decode(),
     }
 
@@ -133,26 +133,16 @@ def confusion_data(counts: Mapping[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
-def class_gain_data(gains: Sequence[ClassGain], names: Sequence[str]) -> dict[str, Any]:
-    """Return the bars of the difference per class."""
-    rows = [
-        {
-            "label": row.label,
-            "note": f"{row.frames:.0f} tokens",
-            "values": [row.before, row.after],
-            "gain": _ends(row.gain.mean, row.gain),
-        }
-        for row in gains
-    ]
-    return rounded({"names": names, "rows": rows})
-
-
-def take_gain_data(gains: Sequence[Gain], names: Sequence[str]) -> dict[str, Any]:
-    """Return the bars of the difference per take."""
-    rows = [
-        {"name": gain.take_id, "values": [gain.before, gain.after], "gain": [gain.points]}
-        for gain in gains
-    ]
+def gain_data(gains: Sequence[ClassGain | Gain], names: Sequence[str]) -> dict[str, Any]:
+    """Return the bars of the difference per class, or per take."""
+    rows: list[dict[str, Any]] = []
+    for gain in gains:
+        rows.append({"values": [gain.before, gain.after]})
+        if isinstance(gain, ClassGain):
+            ends = _ends(gain.gain.mean, gain.gain)
+            rows[-1] |= {"label": gain.label, "note": f"{gain.frames:.0f} tokens", "gain": ends}
+        else:
+            rows[-1] |= {"name": gain.take_id, "gain": [gain.points]}
     return rounded({"names": names, "rows": rows})
 
 

@@ -84,13 +84,13 @@ def committed_metrics(path: Path) -> dict[str, Any]:
     """Return the metrics file of the last commit; the project may be a folder of its repository."""
     command = ["git", "show", f"HEAD:./{path.as_posix()}"]
     try:
-        shown = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise InputError("git is not installed; verify compares with the last commit") from None
-    if shown.returncode:
-        reason = (shown.stderr.strip().splitlines() or ["git failed"])[-1]
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["git failed"])[-1]
         raise InputError(f"{path}: no committed version to compare with ({reason})")
     try:
-        return dict(json.loads(shown.stdout))
+        return dict(json.loads(done.stdout))
     except json.JSONDecodeError as error:
         raise InputError(f"HEAD:{path}: not JSON ({error})") from None

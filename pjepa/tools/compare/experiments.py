@@ -110,8 +110,8 @@ def read_experiment(name: str, probe: str | None = None) -> Experiment:
         listed = read_section(CellsConfig, "cells", params)
         report = read_section(ReportConfig, "report", params)
         if probe is not None and probe not in listed.probes:
-            known = ", ".join(listed.probes)
-            raise InputError(f"probe {probe!r} is not in its `cells`; there: {known}")
+            there = ", ".join(listed.probes)
+            raise InputError(f"probe {probe!r} is not in its `cells`; there: {there}")
         probes = listed.probes if probe is None else (probe,)
         keys = [(p, r) for p in probes for r in listed.representations]
         cells = {key: files.cell(key) for key in keys}

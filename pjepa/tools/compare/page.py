@@ -107,7 +107,7 @@ def _between_markdown(comparison: Comparison, probe: str) -> str:
         for name in metrics:
             change = comparison.between[cell.probe, cell.representation][name]
             row += [f"{value:.1f}" for value in comparison.values(cell, name)]
-            row.append("same" if change.low == change.high == 0 else bold_if_sure(change))
+            row.append("0.0 (same)" if change.low == change.high == 0 else bold_if_sure(change))
         rows.append(row)
     return markdown_table(header, rows)
 
@@ -121,7 +121,7 @@ def _takes(
     changes = _better_and_worse([gain.points for gain in gains])
     parts: list[Part] = [
         f"`acc` of the {escaped(probe)} probe on `{shown}`: {changes.format('takes')} stayed.",
-        page.widget("gains", "takes", widgets.take_gain_data(gains, list(details))),
+        page.widget("gains", "takes", widgets.gain_data(gains, list(details))),
     ]
     tracks = [
         Track(f"{e.name}, {p}", e.cells[p, shown], details[e.name].predictions[p, shown])
