@@ -104,9 +104,7 @@ class AttentionPlan:
     @cached_property
     def of_rows(self) -> tuple[Tensor, Tensor]:
         """Return `first` and `last` of the wanted queries, [M] and [M]."""
-        if self.rows is None:
-            return self.first, self.last
-        return self.first.index_select(0, self.rows), self.last.index_select(0, self.rows)
+        return self._wanted(self.first), self._wanted(self.last)
 
     @cached_property
     def calls(self) -> list[cpu.Call]:
@@ -132,13 +130,15 @@ class AttentionPlan:
         q, k, v = of_one_dtype(q, k, v)
         if not len(v):
             return v
-        if flex.is_usable(v):
-            out = flex.flex_attend(q, k, v, self.tiles)
-            return out if self.rows is None else out.index_select(0, self.rows)
-        q = q if self.rows is None else q.index_select(0, self.rows)
         if cpu.is_usable(v):
-            return cpu.flash_attend(q.float(), k.float(), v.float(), self.calls).to(v.dtype)
-        return public_attend(q, k, v, *self.of_rows)
+            q, k = self._wanted(q).float(), k.float()
+            return cpu.flash_attend(q, k, v.float(), self.calls).to(v.dtype)
+        if flex.is_usable(v):
+            return self._wanted(flex.flex_attend(q, k, v, self.tiles))
+        return public_attend(self._wanted(q), k, v, *self.of_rows)
+
+    def _wanted(self, x: Tensor) -> Tensor:
+        return x if self.rows is None else x.index_select(0, self.rows)
 
 
 def attention_plan(layout: Layout, block: Tensor) -> AttentionPlan:
