@@ -4,11 +4,7 @@ Reference: the straightforward version in `examples.pjepa_plain` (padding, dense
 weights, same loss, alternately in one run, one thread each, every case in its own process. Memory
 is the peak above the process's size just before its first step.
 
-`share of the GEMM peak`: matrix products of a step a second against those of 1024 x 1024 products,
-for this step and for one of the demo's (two takes, with its neighbours). Attention counts with the
-pairs of tokens that see each other: what is computed under a mask or twice is no work. Where the
-CPU can compute in bf16, the same step in bf16 is measured beside it. `teacher on a second core` is
-the time on the clock, unlike all others, so it needs two idle cores.
+Where the CPU can compute in bf16, the same step in bf16 is measured beside it.
 
 `--long` adds a step at the paper's width, and a 40-minute take there: it must fit into 8 GB.
 """
@@ -19,7 +15,6 @@ import argparse
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
@@ -28,7 +23,6 @@ from torch import Tensor
 
 from benchmarks.workers import Table, Work, Worker, alternately, resident, row
 from examples.pjepa_plain import PlainJepa
-from pjepa.model.attention import Layout, attention_plan
 from pjepa.model.objective import Batch, Jepa
 from pjepa.pretrain.config import PjepaConfig
 from pjepa.pretrain.data import TrainingTake, pack, view
@@ -37,9 +31,8 @@ from pjepa.pretrain.loop import Progress, Trainer, pretrain
 from pjepa.pretrain.setup import measure, new_model, optimizer_for
 from pjepa.ui.device import bf16_trial
 
-TAKES, DEMO_TAKES = (500, 900, 1500, 3000), (170, 340)
+TAKES = (500, 900, 1500, 3000)
 NEIGHBOURS = (-2, -1, 1, 2)
-SIDE = 1024  # of the matrices whose product is the peak
 SEGMENT = 45
 
 
@@ -58,14 +51,6 @@ def step_config() -> PjepaConfig:
     )
 
 
-def demo_config() -> PjepaConfig:
-    """Return the model of the demo."""
-    return PjepaConfig(
-        width=128, heads=4, mlp_ratio=2.0, predictor_depth=1, predictor_heads=4, mask_ratio=0.8,
-        rope_base=100.0, neighbours=NEIGHBOURS, threads=1, input_norm="causal_center",
-    )  # fmt: skip
-
-
 def inputs(kind: str) -> tuple[PjepaConfig, list[TrainingTake], Batch]:
     """Return the settings, takes and batch of a case; `KIND bf16` is a case in bf16."""
     kind, _, bf16 = kind.partition(" ")
@@ -73,8 +58,6 @@ def inputs(kind: str) -> tuple[PjepaConfig, list[TrainingTake], Batch]:
     lengths: tuple[int, ...] = TAKES
     if kind == "neighbours":
         config = config.model_copy(update={"neighbours": NEIGHBOURS})
-    elif kind == "demo":
-        config, d_in, lengths = demo_config(), 64, DEMO_TAKES
     elif kind == "wide":
         config, lengths = PjepaConfig(mask_ratio=0.8, threads=1, input_norm="none"), (1000,)
     if bf16:
@@ -126,47 +109,6 @@ def plain_step(model: Jepa, batch: object, config: PjepaConfig) -> Work:
     return work
 
 
-def matrix_product() -> Work:
-    """Return a callable for one product of square matrices."""
-    import torch
-
-    left, right = torch.randn(2, SIDE, SIDE)
-    return lambda: (left @ right).shape
-
-
-def seen(layout: Layout, block: Tensor, rows: Tensor | None = None) -> int:
-    """Return how many pairs of a query, at `rows` if given, and a key it sees there are."""
-    plan = attention_plan(layout, block)
-    count = plan.last - plan.first
-    return int((count if rows is None else count[rows]).sum())
-
-
-def attention_work(kind: str) -> int:
-    """Return the floating point operations of attention: a gradient takes twice its forward's.
-
-    Teacher and predictor need their last block for hidden tokens only.
-    """
-    config, _, batch = inputs(kind)
-    mask, layout = batch.mask, batch.layout
-    visible = layout.at(mask.context, mask.context_lengths)
-    teacher = (config.depth - 1) * seen(layout, layout.segment)
-    teacher += seen(layout, layout.segment, mask.target)
-    student = config.depth * seen(visible, visible.segment)
-    predictor = (config.predictor_depth - 1) * seen(layout, layout.index)
-    predictor += seen(layout, layout.index, mask.target)
-    return 4 * config.width * (teacher + 3 * (student + predictor))
-
-
-def matrix_work(kind: str) -> float:
-    """Return the floating point operations of a step's other matrix products."""
-    from torch.utils.flop_counter import FlopCounterMode
-
-    step = case(kind)
-    with FlopCounterMode(display=False) as counter:
-        step()
-    return float(counter.get_total_flops())
-
-
 def long_take() -> Work:
     """Return a step on 9,600 tokens at d 1408, activations recomputed.
 
@@ -210,43 +152,16 @@ def throughput(tokens: int, takes: int, budget: int) -> Work:
     return work
 
 
-def second_core(rounds: int = 10, steps: int = 10) -> Work:
-    """Return the clock's seconds for a step of the demo: teacher on a second core, and not.
-
-    Both alternately in one process, the medians of all rounds.
-    """
-    config, takes, batch = inputs("demo")
-    trainer = Trainer(new_model(config, takes, measure(takes)), config)
-    executor = ThreadPoolExecutor(1)
-
-    def seconds(thread: ThreadPoolExecutor | None) -> float:
-        trainer.teacher_thread = thread
-        started = time.perf_counter()
-        for _ in range(steps):
-            trainer.step([batch])
-        return (time.perf_counter() - started) / steps
-
-    def work() -> tuple[float, float]:
-        aside, alone = [], []
-        for _ in range(rounds):
-            alone.append(seconds(None))
-            aside.append(seconds(executor))
-        return float(np.median(aside)), float(np.median(alone))
-
-    return work
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--long", action="store_true", help="also the 40-minute take (minutes)")
     options = parser.parse_args()
-    kinds = ["ours", "plain", "neighbours", "demo", *(("wide",) if options.long else ())]
+    kinds = ["ours", "plain", "neighbours", *(("wide",) if options.long else ())]
     if not bf16_trial():
         kinds += [f"{kind} bf16" for kind in ("ours", "wide") if kind in kinds]
-    workers = {k: Worker(case, k) for k in kinds} | {"product": Worker(matrix_product)}
-    found = alternately(workers, options.rounds)
+    found = alternately({k: Worker(case, k) for k in kinds}, options.rounds)
     ours, plain = found["ours"], found["plain"]
     print(f"loss: ours {ours['result']:.6f}, plain {plain['result']:.6f}, one thread")
     table = Table()
@@ -254,17 +169,11 @@ def main() -> None:
     table.add("its memory", row(ours["MB"], plain["MB"], "MB"))
     asked = row(found["neighbours"]["s"], ours["s"], "s")
     table.add("step with four neighbours (reference: without)", asked)
-    peak = 2 * SIDE**3 / found["product"]["s"] / 1e9
-    names = {"ours": "this step", "demo": "a step of the demo", "wide": "1,000 tokens at d 1408"}
-    for kind in filter(kinds.__contains__, names):
-        pace = (matrix_work(kind) + attention_work(kind)) / found[kind]["s"] / 1e9
-        table.add(f"share of the GEMM peak, {names[kind]}", row(pace, peak, "GFLOP/s"))
+    names = {"ours": "this step", "wide": "1,000 tokens at d 1408"}
     for kind in ("ours", "wide"):
         if f"{kind} bf16" in kinds:
             faster = row(found[f"{kind} bf16"]["s"], found[kind]["s"], "s")
             table.add(f"{names[kind]} in bf16 (reference: fp32)", faster)
-    aside, alone = alternately({"demo": Worker(second_core)}, 1)["demo"]["result"]
-    table.add("demo's step, teacher on a second core (reference: one)", row(aside, alone, "s"))
     add_throughput(table, options.rounds)
     if options.long:
         size = alternately({"long": Worker(long_take)}, 0)["long"]["result"]
