@@ -118,6 +118,8 @@ def test_a_recording_without_features_may_be_left_out(root: Path) -> None:
     with pytest.raises(InputError, match=r"1 takes with no features of view C10119_rgb \(as"):
         source(root)
     assert len(source(root, missing="skip").videos) == 3
+    with pytest.raises(InputError, match="expected a path inside"):
+        source(root, assembly101={"view": "../C1_rgb"})
 
 
 def test_rows_of_no_length_are_left_out_and_counted(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -41,10 +42,14 @@ def test_every_kind_of_tier_has_times(tmp_path: Path, tier: str) -> None:
     assert not [note for note in found.notes if "not used" in note.text]
 
 
+def notes(found: Annotations) -> str:
+    return " ".join(note.line() for note in found.notes)
+
+
 def test_the_video_is_found_behind_the_sound(tmp_path: Path) -> None:
     found = read(tmp_path, "steps")
     assert {row.video for row in found.rows} == {"x.mp4"}
-    assert "steps are of the first: x.eaf (of x.mp4, not side view.mpg)" in found.notes[0].line()
+    assert "steps are of the first: x.eaf (of x.mp4, not side view.mpg)" in notes(found)
     only = EAF.replace('MIME_TYPE="video/mp4"', 'MIME_TYPE="unknown"').replace("x.mp4", "x.wav")
     assert read(tmp_path, "steps", only).rows[0].video == "side view.mpg"
 
@@ -52,51 +57,57 @@ def test_the_video_is_found_behind_the_sound(tmp_path: Path) -> None:
 def test_an_empty_tier_is_a_video_without_steps(tmp_path: Path) -> None:
     found = read(tmp_path, "empty")
     assert [(row.video, row.label) for row in found.rows] == [("x.mp4", None)]
-    assert "tier 'empty' is empty: no steps: x.eaf" in found.notes[-1].line()
-    with pytest.raises(InputError, match=r"no tier 'stepz'; tiers: steps, parts, .*, empty"):
-        read(tmp_path, "stepz")
+    assert "tier 'empty' is empty: no steps: x.eaf" in notes(found)
 
 
 def test_the_tier_that_all_others_depend_on_is_chosen(tmp_path: Path) -> None:
     found = read(tmp_path)
     assert spans(found) == TIERS["steps"]
-    assert (
-        "'steps', not of parts, finer, hands, words, which depend on it: x.eaf"
-        in found.notes[-1].line()
-    )
+    said = "'steps', not of parts, finer, hands, words, which depend on it: x.eaf"
+    assert said in notes(found)
 
 
 def test_the_vocabulary_lists_labels(tmp_path: Path) -> None:
     assert [*read(tmp_path, "steps").vocabulary] == ["cut", "stir", "wait"]
     assert not read(tmp_path, "parts").vocabulary
-    old = EAF.replace("CV_ENTRY_ML", "CV_ENTRY")
-    for name in ("cut", "stir", "wait"):  # as versions before 2.7 wrote them
-        start = old.index("<CVE_VALUE")
-        end = old.index("</CVE_VALUE>") + len("</CVE_VALUE>")
-        old = old[:start] + name + old[end:]
+    old = re.sub(r"<CVE_VALUE[^>]*>(\w+)</CVE_VALUE>", r"\1", EAF)  # as before version 2.7
+    old = old.replace("CV_ENTRY_ML", "CV_ENTRY")
     assert [*read(tmp_path, "steps", old).vocabulary] == ["cut", "stir", "wait"]
 
 
-def test_damaged_references_are_said(tmp_path: Path) -> None:
+def test_annotations_without_a_time_are_counted_and_broken_links_kept_in_order(
+    tmp_path: Path,
+) -> None:
     lost = read(tmp_path, "hands", EAF.replace('ANNOTATION_REF="a1"', 'ANNOTATION_REF="a77"'))
     assert spans(lost) == TIERS["hands"][1:]
-    assert "annotations without a time or a value not used: " in lost.notes[-1].line()
-    circle = EAF.replace(
-        'REF="step" TIER_ID="steps"', 'REF="step" PARENT_REF="hands" TIER_ID="steps"'
-    )
-    with pytest.raises(InputError, match="tier 'steps' depends on itself"):
-        read(tmp_path, "hands", circle)
-    with pytest.raises(InputError, match="tier 'hands' depends on no tier 'gone'"):
-        read(tmp_path, "hands", EAF.replace('PARENT_REF="steps" TIER_ID="hands"',
-                                            'PARENT_REF="gone" TIER_ID="hands"'))  # fmt: skip
-    with pytest.raises(InputError, match=r"x.eaf, ts7: expected milliseconds, found '5 s'"):
-        read(tmp_path, "steps", EAF.replace('"5000"', '"5 s"'))
+    assert "annotations without a time or a value not used: x.eaf (1)" in notes(lost)
     order = EAF.replace('PREVIOUS_ANNOTATION="a11"', 'PREVIOUS_ANNOTATION="a12"')
-    assert [label for _, _, label in spans(read(tmp_path, "words", order))] == [
-        "three",
-        "one",
-        "two",
-    ]
+    labels = [label for _, _, label in spans(read(tmp_path, "words", order))]
+    assert labels == ["three", "one", "two"]
+
+
+STEPS, HANDS = 'REF="step" {}TIER_ID="steps"', 'PARENT_REF="{}" TIER_ID="hands"'
+REFUSED = [
+    ("stepz", "", "", r"no tier 'stepz'; tiers: steps, parts, .*, empty"),
+    (None, HANDS.format("steps"), 'TIER_ID="hands"', r"several tiers \(steps, .*hands.*choose one"),
+    (
+        "hands", STEPS.format(""), STEPS.format('PARENT_REF="hands" '),
+        "tier 'steps' depends on itself",
+    ),
+    ("hands", HANDS.format("steps"), HANDS.format("gone"), "'hands' depends on no tier 'gone'"),
+    ("steps", '"5000"', '"5 s"', r"x.eaf, ts7: expected milliseconds, found '5 s'"),
+    ("steps", 'ORIGIN="500"', 'ORIGIN="x"', r"x.eaf, TIME_ORIGIN: expected milliseconds"),
+    ("steps", 'UNITS="milliseconds"', 'UNITS="frames"', "time units frames, expected millisec"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tier", "old", "new", "message"), REFUSED)
+def test_what_is_refused(
+    tmp_path: Path, tier: str | None, old: str, new: str, message: str
+) -> None:
+    assert old in EAF
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, tier, EAF.replace(old, new) if old else EAF)
 
 
 ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "iso-8859-1"]

@@ -87,6 +87,12 @@ def test_equal_stems_are_told_apart(tmp_path: Path) -> None:
         source(tmp_path)
 
 
+def test_a_folder_without_a_video(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(InputError, match=r"no video in it; set data.folder.path and the data"):
+        source(tmp_path)
+
+
 def test_unreadable_videos_are_listed(root: Path) -> None:
     (root / "mine/bad.mp4").write_text("no video")
     (root / "mine/.hidden.mp4").write_text("not looked at")

@@ -79,6 +79,10 @@ def save(name: str, *shape: int) -> Change:
     return lambda base: np.save(base / f"features/{name}.npy", np.zeros(shape, np.float32))
 
 
+def pickled(base: Path) -> None:
+    np.save(base / f"features/{S1}.npy", np.array([{}]), allow_pickle=True)
+
+
 def turn(base: Path) -> None:
     for path in base.glob("features/*.npy"):
         np.save(path, np.load(path).T)
@@ -129,6 +133,7 @@ REFUSED: dict[str, list[tuple[Change, str]]] = {
         (write(TRAIN, f"{S1}.txt\n{S1}.txt"), r"split1.bundle, line 2: .* twice"),
         (write(TRAIN, "S9_Tea_C1.txt"), r"1 takes with no features \(S9_Tea_C1\).*missing=skip"),
         (write(f"features/{S1}.npy", b""), rf"{S1}.npy: not a .npy array"),
+        (pickled, rf"{S1}.npy: not a .npy array"),
         (save(S1, 8, 0), rf"1 takes with no features \({S1}\)"),
         (save(S1, 5), r"expected a 2-D array of floats, found float32 \[5\]"),
         (turn, r"160 labels: time stands first; set data.mstcn.time_first: true"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -62,17 +63,9 @@ def test_the_sample_sees_start_middle_and_end(root: Path) -> None:
     assert len(seen) == 4
 
 
-def grow(root: Path) -> None:
-    with (root / "gtea/mapping.txt").open("a") as file:
-        file.write("\n4 more")
-
-
-def add(root: Path) -> None:
-    shutil.copy(root / "gtea/features/S1_Cheese_C1.npy", root / "gtea/features/new.npy")
-
-
-def lose(root: Path) -> None:
-    (root / "gtea/features/S1_Cheese_C1.npy").unlink()
+def append(root: Path, name: str, more: bytes) -> None:
+    path = root / "gtea" / name
+    path.write_bytes(path.read_bytes() + more)
 
 
 def relabel(root: Path) -> None:
@@ -87,24 +80,33 @@ def relabel(root: Path) -> None:
 
 def replace(root: Path) -> None:
     """Another recording under the same name, as long as the first."""
-    file = root / "gtea/features/S1_Cheese_C1.npy"
     check_scan(CONFIG, root, source_list("mstcn"))  # what is remembered must not hide it
+    file = root / FIRST
     file.write_bytes(bytes(255 - value for value in file.read_bytes()))
 
 
-CHANGES = {
-    replace: r"gtea/features/S1_Cheese_C1.npy has changed",
-    relabel: r"mstcn.json: gtea/groundTruth/S1_Cheese_C1.txt has changed; run `pjepa data",
-    grow: r"mstcn.json: gtea/mapping.txt has \d+ bytes, expected \d+; run `pjepa data scan mstcn`",
-    add: r"gtea/features/new.npy is new",
-    lose: r"gtea/features/S1_Cheese_C1.npy is missing",
-}
+FIRST = "gtea/features/S1_Cheese_C1.npy"
+CHANGES: list[tuple[Callable[[Path], object], str]] = [
+    (replace, rf"{FIRST} has changed"),
+    (relabel, r"mstcn.json: gtea/groundTruth/S1_Cheese_C1.txt has changed; run `pjepa data scan"),
+    (
+        lambda root: append(root, "mapping.txt", b"\n4 more"),
+        r"gtea/mapping.txt has \d+ bytes, expected \d+; run `pjepa data scan mstcn`",
+    ),
+    (
+        lambda root: shutil.copy(root / FIRST, root / "gtea/features/new.npy"),
+        r"gtea/features/new.npy is new",
+    ),
+    (lambda root: (root / FIRST).unlink(), rf"{FIRST} is missing"),
+]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_disk_that_disagrees_is_refused(root: Path, change: object) -> None:
-    change(root)  # type: ignore[operator]
-    with pytest.raises(InputError, match=CHANGES[change]):
+@pytest.mark.parametrize(("change", "message"), CHANGES)
+def test_a_disk_that_disagrees_is_refused(
+    root: Path, change: Callable[[Path], object], message: str
+) -> None:
+    change(root)
+    with pytest.raises(InputError, match=message):
         check_scan(CONFIG, root, source_list("mstcn"))
 
 
@@ -117,7 +119,7 @@ def test_stale_data_is_said_where_results_are_read(
     run = CliRunner().invoke
     assert run(app, ["data", "scan", "--check"]).exit_code == 0
     assert "warning" not in run(app, ["table"]).stderr
-    grow(root)
+    append(root, "mapping.txt", b"\n4 more")
     for command in (["table"], ["verify"], ["export", "--layout", "npy"]):
         assert "results are older than the data: data/sources/mstcn.json" in (
             run(app, command).stderr
@@ -133,19 +135,15 @@ def test_stale_data_is_said_where_results_are_read(
 
 def test_missing_lists_folders_and_sources(root: Path) -> None:
     source_list("mstcn").unlink()
-    with pytest.raises(InputError, match="no such file; run `pjepa data scan mstcn`"):
-        check_scan(CONFIG, root, source_list("mstcn"))
-    with pytest.raises(
-        InputError, match=r"nowhere: no such folder; set data.mstcn.path, and PJEPA"
-    ):
-        scan(CONFIG, root / "nowhere")
-    with pytest.raises(InputError, match="expected one of demo, egoexo4d"):
-        named_config(CONFIG, "mstnc")
     (root / "empty").mkdir()
-    with pytest.raises(
-        InputError, match=r"neither gtea nor data/gtea in it; set data\.mstcn\.path"
+    for call, message in (
+        (lambda: check_scan(CONFIG, root, source_list("mstcn")), "run `pjepa data scan mstcn`"),
+        (lambda: scan(CONFIG, root / "nowhere"), "nowhere: no such folder; set data.mstcn.path, a"),
+        (lambda: scan(CONFIG, root / "empty"), r"neither gtea nor data/gtea in it; set data\.mst"),
+        (lambda: named_config(CONFIG, "mstnc"), "expected one of demo, egoexo4d"),
     ):
-        scan(CONFIG, root / "empty")
+        with pytest.raises(InputError, match=message):
+            call()
 
 
 def test_the_demo_needs_no_files() -> None:
