@@ -187,22 +187,20 @@ def live_windows(
     info: PatchInfo, pooled: int, options: LiveOptions
 ) -> tuple[PatchesConfig, int, tuple[str, ...]]:
     """Return window settings, steps pooled together, and notes on differences."""
-    known = {
-        name: value for name, value in vars(info).items() if name in PatchesConfig.model_fields
-    }
-    here = {"window_scope": "take", "device": options.device, "reader": options.reader}
-    trained = PatchesConfig(**known).model_copy(update=here)
-    notes = []
+    fields = set(PatchesConfig.model_fields) & set(vars(info))
+    settings = {name: getattr(info, name) for name in fields}
+    settings |= {"window_scope": "take", "device": options.device, "reader": options.reader}
+    trained, notes = PatchesConfig(**settings), []
     if info.window_scope == "segment":
         notes.append("windows run over the video; in training they stopped at annotated segments")
     if options.as_trained:
         return trained, pooled, tuple(notes)
     short = max(1, round(SHORT_S * trained.tokens_fps))
     steps = options.window or min(trained.steps, short)
-    update: dict[str, object] = {"frames_per_window": steps * trained.tubelet}
+    settings["frames_per_window"] = steps * trained.tubelet
     if trained.window_mode == "trailing":
-        update["window_stride"] = min(trained.window_stride, steps)
-    patches = PatchesConfig(**{**trained.model_dump(), **update})
+        settings["window_stride"] = min(trained.window_stride, steps)
+    patches = PatchesConfig(**settings)
     if steps != trained.steps or min(pooled, steps) != pooled:
         longest = max(trained.steps, pooled)
         notes.append(

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from pjepa.core.tables import Classes, write_classes
-from pjepa.live.models import load_models
+from pjepa.live.models import LiveOptions, live_windows, load_models
 from pjepa.live.predict import predicted
 from pjepa.live.session import Options, Session
 from pjepa.live.source import Pipe
@@ -294,6 +294,14 @@ def test_long_training_windows_become_short_ones(tmp_path):
     assert (short.patches.steps, len(short.notes)) == (8, 2)
     trained = load_models(replace(found, as_trained=True))
     assert trained.patches.steps == 32
+
+
+@pytest.mark.parametrize("as_trained", [False, True])
+def test_the_backbone_computes_where_it_was_asked_to(project, as_trained):
+    info = load_models(wanted(project)).pooler.facts.patches
+    options = LiveOptions(device="cuda:1", reader="pyav", as_trained=as_trained)
+    patches, _, _ = live_windows(info, 1, options)
+    assert (patches.device, patches.reader) == ("cuda:1", "pyav")
 
 
 def test_the_view_shows_labels_as_text():
