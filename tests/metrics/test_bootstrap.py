@@ -64,12 +64,6 @@ def test_paired_difference() -> None:
     assert (back.mean, back.high) == pytest.approx((-gain.mean, -gain.low))
 
 
-def test_variants_are_averaged() -> None:
-    good, bad = statistics(0.1), statistics(0.5)
-    values = [intervals(s, GROUPS, 10, 0)["acc"].mean for s in (good, bad)]
-    assert intervals([good, bad], GROUPS, 10, 0)["acc"].mean == pytest.approx(np.mean(values))
-
-
 def test_bad_input_is_one_line() -> None:
     stats = statistics(0.1)
     with pytest.raises(InputError, match="no takes"):

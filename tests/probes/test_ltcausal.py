@@ -1,17 +1,25 @@
-"""LT-Causal: what a frame may not see changes nothing, and neither do padding and batches."""
+"""LT-Causal: equal to golden numbers and to an obvious model; the future changes nothing."""
+
+import json
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
+from safetensors import safe_open
 from torch import Tensor
 
+from pjepa.live.memories import LTCausalMemory
 from pjepa.probes.base.trained import Task
 from pjepa.probes.ltcausal.config import LTCausalConfig
 from pjepa.probes.ltcausal.probe import LTCausal, segment_order
+from pjepa.probes.ltcontext.probe import official_weights
 from pjepa.ui.console import InputError
 from tests.probes.ltc_models import (
     FILES,
+    GOLDEN,
     NO_DROPOUT,
     golden,
     golden_model,
@@ -20,19 +28,52 @@ from tests.probes.ltc_models import (
 )
 
 WIDTH, CLASSES = 6, 4
+RELEASE = GOLDEN.parent / "pjepa" / "lt_causal_release.safetensors"
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=7)  # of a take's segments
+KINDS: dict[str, dict[str, Any]] = {
+    "strict": {},
+    "release": {"kind": "release"},
+    "release without its norm": {"kind": "release", "instance_norm": False},
+}
 
 
-def small_model(seed: int = 0, **options: int) -> LTCausal:
-    config = LTCausalConfig(
-        stages=3, layers=4, width=16, window=8, stride=5, heads=2, **options, **NO_DROPOUT
-    )  # fmt: skip
+def small_model(seed: int = 0, **options: Any) -> LTCausal:
+    sizes = {"stages": 3, "layers": 3, "width": 16, "window": 8, "stride": 5, "heads": 2}
     torch.manual_seed(seed)
+    config = LTCausalConfig(**{**sizes, **NO_DROPOUT, **options})
     return LTCausal(config, Task(WIDTH, CLASSES)).eval()
 
 
-def segments_of(lengths: list[int]) -> Tensor:
+def ids(lengths: list[int]) -> Tensor:
+    """c(i) of segments of these lengths."""
     return torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+
+
+THEIRS = {
+    "stages": "num_stages", "layers": "num_layers", "width": "model_dim",
+    "window": "windowed_attn_w", "stride": "long_term_attn_g", "dilation": "conv_dilation_factor",
+    "reduction": "dim_reduction", "heads": "num_attn_heads", "smoothing": "mse_loss_weight",
+    "clip": "mse_loss_clip_val",
+}  # fmt: skip
+
+
+def released(case: str) -> tuple[LTCausal, dict[str, Tensor]]:
+    """Our model with the release's weights, and the tensors of a case."""
+    with safe_open(RELEASE, "pt") as stored:
+        names = [name for name in stored.keys() if name.startswith(case)]  # noqa: SIM118
+        tensors = {name.removeprefix(f"{case}."): stored.get_tensor(name) for name in names}
+        theirs = json.loads(stored.metadata()[case])
+    blocks = theirs["causal_attention_mode"] == "block_causal"
+    config = LTCausalConfig(
+        kind="release",
+        instance_norm=not theirs["use_instance_norm"],  # their flag acts inverted
+        block=theirs["causal_block_size"] if blocks else None,
+        **{ours: theirs[name] for ours, name in THEIRS.items()},
+    )
+    model = LTCausal(config, Task(tensors["features"].shape[2], tensors["logits"].shape[2])).eval()
+    state = {k.removeprefix("sd."): v for k, v in tensors.items() if k.startswith("sd.")}
+    model.load_state_dict(official_weights(state))
+    return model, tensors
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -45,11 +86,12 @@ def test_equals_the_derived_golden(file: str) -> None:
         torch.testing.assert_close(found, tensors[f"{name}.logits"][:, 0], atol=2e-5, rtol=0)
 
 
-@settings(max_examples=15, deadline=None)
-@given(lengths=LENGTHS, seed=st.integers(0, 99))
-def test_equals_the_obvious_model(lengths: list[int], seed: int) -> None:
-    model, segments = small_model(seed).double(), segments_of(lengths)
-    features = random_take(len(segments), WIDTH, seed).double()
+@settings(max_examples=30, deadline=None)
+@given(lengths=LENGTHS, window=st.sampled_from([2, 4, 8]), kind=st.sampled_from([*KINDS]))
+def test_equals_the_obvious_model(lengths: list[int], window: int, kind: str) -> None:
+    size = window if kind == "strict" else window + 1  # the release's may be odd
+    model, segments = small_model(window, window=size, **KINDS[kind]).double(), ids(lengths)
+    features = random_take(len(segments), WIDTH, window).double()
     expected = obvious_logits(model, features, segments)
     torch.testing.assert_close(model(features, segments), expected, atol=1e-9, rtol=0)
 
@@ -57,7 +99,7 @@ def test_equals_the_obvious_model(lengths: list[int], seed: int) -> None:
 @settings(max_examples=25, deadline=None)
 @given(lengths=LENGTHS, seed=st.integers(0, 99), size=st.sampled_from([1.0, 1e3]))
 def test_the_future_changes_no_bit_of_the_past(lengths: list[int], seed: int, size: float) -> None:
-    model, segments = small_model(seed), segments_of(lengths)
+    model, segments = small_model(seed), ids(lengths)
     features = random_take(len(segments), WIDTH, seed)
     whole = model(features, segments)
     for segment in range(len(lengths) - 1):
@@ -72,7 +114,7 @@ def test_the_future_changes_no_bit_of_the_past(lengths: list[int], seed: int, si
 
 
 def test_the_present_segment_is_seen_to_its_end() -> None:
-    model, segments = small_model(), segments_of([6, 6])
+    model, segments = small_model(), ids([6, 6])
     features = random_take(12, WIDTH, 0)
     other = features.clone()
     other[11] += 1
@@ -82,11 +124,11 @@ def test_the_present_segment_is_seen_to_its_end() -> None:
 
 
 def test_a_gap_is_a_segment_in_its_place() -> None:
-    ids = torch.tensor([[-1, -1, 4, 4, -1, 9, -1]])
-    assert segment_order(ids).tolist() == [[0, 0, 1, 1, 2, 3, 4]]
+    given = torch.tensor([[-1, -1, 4, 4, -1, 9, -1]])
+    assert segment_order(given).tolist() == [[0, 0, 1, 1, 2, 3, 4]]
     model, features = small_model(), random_take(7, WIDTH, 0)
     assert torch.equal(
-        model.predict(features, ids[0]), model.predict(features, segment_order(ids)[0])
+        model.predict(features, given[0]), model.predict(features, segment_order(given)[0])
     )
 
 
@@ -98,3 +140,42 @@ def test_missing_segments_are_named() -> None:
         model(features, torch.full((9,), -1))
     with pytest.raises(InputError, match=r"segments are \(8,\) for 9 frames"):
         model(features, torch.zeros(8))
+
+
+@pytest.mark.parametrize("case", ["segment_instnorm", "block_identity"])
+def test_logits_and_loss_equal_the_release(case: str) -> None:
+    model, tensors = released(case)
+    segments = torch.full(tensors["features"].shape[:2], -1)
+    for row, lengths in zip(segments, tensors["segment_lengths"], strict=True):
+        row[: int(lengths.sum())] = ids(lengths.tolist())
+    with torch.no_grad():
+        logits = model(tensors["features"], segments, tensors["valid"])
+        loss = model.loss(logits, tensors["targets"].where(tensors["targets"] >= 0, -1))
+    found = torch.stack(logits).transpose(2, 3)
+    torch.testing.assert_close(found, tensors["logits"], atol=2e-5, rtol=0)
+    torch.testing.assert_close(loss[None], tensors["loss"], atol=1e-5, rtol=0)
+
+
+def test_the_norm_decides_whether_it_is_causal() -> None:
+    segments, features = ids([9, 8]), random_take(17, WIDTH, 0)
+    for norm in (True, False):
+        model = small_model(kind="release", instance_norm=norm)
+        whole, prefix = model.predict(features, segments), model.predict(features[:9], segments[:9])
+        assert torch.allclose(whole[:9], prefix, atol=1e-6) is not norm
+        assert model.sight.to == ("take" if norm else "segment")
+    with pytest.raises(ValidationError, match="only kind release may have it"):
+        LTCausalConfig(instance_norm=True)
+    assert LTCausalConfig(kind="release").normalised
+    assert not LTCausalConfig().normalised
+
+
+def test_the_release_streams_without_its_norm() -> None:
+    lengths = [7, 1, 12, 5, 9]
+    model = small_model(**KINDS["release without its norm"])
+    segments, features = ids(lengths), random_take(34, WIDTH, 1)
+    memory, found = LTCausalMemory(model), []
+    with torch.inference_mode():
+        for part, own in zip(features.split(lengths), segments.split(lengths), strict=True):
+            found.append(memory.probabilities(part, own, commit=True))
+    expected = model.predict(features, segments)
+    torch.testing.assert_close(torch.cat(found), expected, atol=1e-5, rtol=0)

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from pjepa.probes.base.trained import Task
 from pjepa.probes.ltcausal.config import LTCausalConfig
 from pjepa.probes.ltcausal.probe import LTCausal
+from pjepa.probes.ltcontext.attention import dropped
 from pjepa.probes.ltcontext.config import LTContextConfig
 from pjepa.probes.ltcontext.probe import LTContext, loss_terms
 from pjepa.ui.console import InputError
@@ -157,6 +158,16 @@ def test_dropout_is_on_in_training_alone_and_comes_from_the_seed() -> None:
     assert torch.equal(once, model(features)[-1])
     found = model.eval().predict(features)
     torch.testing.assert_close(found, obvious_logits(model, features)[-1].softmax(1))
+
+
+def test_dropout_has_torchs_share_and_scale() -> None:
+    x = torch.ones(1001, 99, requires_grad=True)
+    for p in (0.1, 0.5):
+        y = dropped(x, p)
+        assert (y == 0).float().mean().item() == pytest.approx(p, abs=0.01)
+        torch.testing.assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - p)))
+        assert torch.equal(*torch.autograd.grad(y.sum(), x), y.detach())
+    assert dropped(x, 0.0) is x
 
 
 def test_unknown_frames_and_short_takes_have_a_finite_loss() -> None:
