@@ -104,13 +104,8 @@ def video_shape(name: str) -> VideoShape:
     config = _config(folder)
     if config.tubelet_size != TUBELET:
         raise InputError(f"{HF}{name}: {config.tubelet_size} frames per step, expected {TUBELET}")
-    norms = sorted(folder.glob("*preprocessor_config.json"))
-    return _shape(kind, config, read_object(norms[0]) if norms else {})
-
-
-def _shape(kind: str, config: Any, stated: dict[str, Any]) -> VideoShape:
-    """Return the sizes of either kind under one set of names."""
-    jepa = kind == "vjepa2"
+    files, jepa = sorted(folder.glob("*preprocessor_config.json")), kind == "vjepa2"
+    norms = read_object(files[0]) if files else {}
     crop = int(config.crop_size if jepa else config.image_size)
     return VideoShape(
         kind=kind,
@@ -121,8 +116,8 @@ def _shape(kind: str, config: Any, stated: dict[str, Any]) -> VideoShape:
         crop=crop,
         frames=None if jepa else config.num_frames,  # its positions are a table
         short=int(crop * 256 / 224) if jepa else crop,
-        mean=tuple(stated.get("image_mean", MEAN)),
-        std=tuple(stated.get("image_std", STD)),
+        mean=tuple(norms.get("image_mean", MEAN)),
+        std=tuple(norms.get("image_std", STD)),
     )
 
 

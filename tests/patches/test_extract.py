@@ -59,29 +59,22 @@ def test_bytes_do_not_depend_on_the_number_of_workers(rows: list[VideoRow], tmp_
     assert found[0] == found[1]
 
 
-def test_adding_a_take_encodes_exactly_one(rows: list[VideoRow], tmp_path: Path) -> None:
-    first = extract(rows[:2], LIMITS, CONFIG, tmp_path, inline)
-    stamps = {path: path.stat().st_mtime_ns for path in first.files.values()}
-    second = extract(rows, LIMITS, CONFIG, tmp_path, inline)
-    assert (first.encoded, second.encoded) == (2, 1)
-    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
-    assert extract(rows, LIMITS, CONFIG, tmp_path, inline).encoded == 0
-    moved = {"take0": LIMITS["take0"] + 0.25}
-    assert extract(rows, moved, CONFIG, tmp_path, inline).encoded == 1
-
-
-def test_changed_content_is_encoded_again_and_remembered_hashes_follow(
+def test_changed_content_and_moved_boundaries_are_encoded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(DATA_ROOT, str(tmp_path))
     write_film(tmp_path / "0.mp4", 0)
     store = tmp_path / "store"
-    before = extract([row(0, 40)], {}, CONFIG, store, inline)
-    assert extract([row(0, 40)], {}, CONFIG, store, inline).encoded == 0
+    before = extract([row(0, 40)], LIMITS, CONFIG, store, inline)
+    stamps = {path: path.stat().st_mtime_ns for path in before.files.values()}
+    assert extract([row(0, 40)], LIMITS, CONFIG, store, inline).encoded == 0
+    moved = {"take0": LIMITS["take0"] + 0.25}
+    assert extract([row(0, 40)], moved, CONFIG, store, inline).encoded == 1
     write_film(tmp_path / "0.mp4", 1)
-    after = extract([row(0, 40)], {}, CONFIG, store, inline)
+    after = extract([row(0, 40)], LIMITS, CONFIG, store, inline)
     assert after.encoded == 1
     assert before.files != after.files
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
 
 
 def test_stored_features_equal_a_plain_forward_pass(rows: list[VideoRow], tmp_path: Path) -> None:

@@ -165,6 +165,9 @@ def test_tokens_carry_supervision_and_one_token_per_step(world: World) -> None:
     labels = read_labels(paths.LABELS)
     for take in world.patches:
         np.testing.assert_array_equal(labels[take], world.labels(take))
+    found = numbers()
+    pairs = zip(found["fold_agreement_before"], found["fold_agreement"], strict=True)
+    assert all(after > before for before, after in pairs)  # folds are turned into its space
 
 
 @pytest.mark.slow
@@ -194,14 +197,6 @@ def fold_models() -> list[dict[str, torch.Tensor]]:
     ]
 
 
-def test_aligned_folds_agree_better_with_the_main_pooler(world: World) -> None:
-    set_params(folds=2)
-    pooler.run()
-    found = numbers()
-    pairs = zip(found["fold_agreement_before"], found["fold_agreement"], strict=True)
-    assert all(after > before for before, after in pairs)
-
-
 def test_nothing_to_train_writes_both_outs(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -218,15 +213,6 @@ def test_nothing_to_train_writes_both_outs(
     pooler.run()
     assert "nothing to pool" in capsys.readouterr().err
     assert paths.POOLER_RESULTS.is_dir()
-
-
-def test_a_take_without_patches_has_no_tokens_if_it_is_listed(world: World) -> None:
-    set_params(kind="mean")
-    (paths.PATCHES / "t4.safetensors").unlink()
-    write_json(paths.PATCHES / "skipped.json", {"t4": "the video is damaged"})
-    pooler.run()
-    tokens.run()
-    assert "t4" not in StreamReader(paths.STREAM).takes
 
 
 def test_impossible_heads_are_named(world: World) -> None:

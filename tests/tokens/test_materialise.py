@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -227,19 +228,17 @@ def test_provenance_says_whose_boundaries_chose_the_tokens(
 
 
 @pytest.mark.parametrize(
-    ("mode", "stride", "tubelet", "expected"),
+    ("changes", "expected"),
     [
-        ("block", 1, 2, 2.0),
-        ("trailing", 1, 2, 0.25),
-        ("trailing", 3, 2, 0.75),
-        ("block", 1, 1, 0.0),
+        ({}, 2.0),
+        ({"window_mode": "trailing", "window_stride": 1}, 0.25),
+        ({"window_mode": "trailing", "window_stride": 3}, 0.75),
+        ({"tubelet": 1}, 0.0),
     ],
 )
-def test_lookahead_follows_from_the_windows(
-    mode: str, stride: int, tubelet: int, expected: float
-) -> None:
-    patches = replace(INFO, window_mode=mode, window_stride=stride, tubelet=tubelet)  # type: ignore[arg-type]
-    assert stream_info(facts(patches), config()).provenance.lookahead_s == expected
+def test_lookahead_follows_from_the_windows(changes: dict[str, Any], expected: float) -> None:
+    found = stream_info(facts(replace(INFO, **changes)), config())
+    assert found.provenance.lookahead_s == expected
 
 
 @pytest.mark.parametrize(
