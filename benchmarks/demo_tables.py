@@ -66,8 +66,8 @@ def rewritten(page: str, tables: str) -> str:
 def draw_take(classes: Classes, videos: dict[str, VideoRow], path: Path) -> None:
     """Draw frames of the median take, the truth, and the probe on raw and on P-JEPA's tokens."""
     cells = {n: read_cell("linear", n, paths.cell("linear", n)) for n in ("raw", "pjepa")}
-    median = next(c for c in chosen_takes(take_gains(*cells.values()), 2) if c.name == "median")
-    take, gain = median.gain.take_id, median.gain
+    gain = chosen_takes(take_gains(*cells.values()), 2)[-1].gain  # the median
+    take = gain.take_id
     tokens = {n: read_predictions(cell.folder)[take] for n, cell in cells.items()}
     first = tokens["raw"]
     strips = [
@@ -117,9 +117,10 @@ def section_picture(page: Path, program: str, path: Path) -> None:
         tab = browser.new_page(viewport={"width": 1000, "height": 1600})
         tab.goto(page.absolute().as_uri())
         tab.wait_for_selector("html[data-ready=yes]")
-        tab.locator(f"{SECTION} canvas").last.scroll_into_view_if_needed()
-        tab.wait_for_timeout(500)
-        tab.locator(SECTION).screenshot(path=path, style="nav { display: none }")
+        if tab.locator(SECTION).count():
+            tab.locator(f"{SECTION} canvas").last.scroll_into_view_if_needed()
+            tab.wait_for_timeout(500)
+            tab.locator(SECTION).screenshot(path=path, style="nav { display: none }")
         browser.close()
 
 
@@ -132,7 +133,9 @@ def main(
     page.write_text(rewritten(page.read_text(), tables))
     classes = read_classes(paths.CLASSES)
     videos = {video.take_id: video for video in read_videos(paths.VIDEOS_TABLE)}
-    shutil.copyfile(paths.REPORT / "timelines/median.png", images / "timeline.png")
+    timeline = paths.REPORT / "timelines/median.png"
+    if timeline.exists():  # not with one take
+        shutil.copyfile(timeline, images / "timeline.png")
     draw_sheet(classes, videos, images / "demo.png")
     with house_style():
         draw_take(classes, videos, images / "take.png")

@@ -110,8 +110,6 @@ def test_clicking_shows_frames_of_that_time(opened: Opened) -> None:
     width = opened.track(0).bounding_box()["width"]
     opened.track(0).click(position={"x": width - 10, "y": 10})
     late = pictures.first.get_attribute("aria-label")
-    assert early is not None
-    assert late is not None
     assert early.startswith("Frame at 0:0")
     assert late > early
 

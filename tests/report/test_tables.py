@@ -75,7 +75,6 @@ def test_cells_are_those_listed_and_missing_ones_are_named(project: Path, tmp_pa
 def demo_with(found: Results, ceilings: Path, primitive: dict[str, float]) -> DemoNumbers:
     """The demo's numbers with these readings of the primitive."""
     demo = demo_numbers(found, ceilings)
-    assert demo is not None
     return replace(demo, primitive=primitive)
 
 
@@ -115,12 +114,9 @@ def test_differences_are_paired_and_agree_with_the_means(project: Path) -> None:
         first, second = (
             found.cell("linear", name) for name in (difference.first, difference.second)
         )
-        assert first is not None
-        assert second is not None
         expected = first.metrics["edit"] - second.metrics["edit"]
         assert difference.intervals["edit"].mean == pytest.approx(expected)
     gain = found.difference("linear", "pjepa", "raw")
-    assert gain is not None
     assert gain.intervals["acc"].excludes_zero
     assert found.difference("linear", "raw", "pjepa") is None
 
@@ -133,7 +129,6 @@ def test_streams_are_compared_where_they_differ(both: Results) -> None:
     streamed = both.difference("attentive", "pjepa", "raw", "segments")
     cells = [both.cell("attentive", name) for name in ("pjepa", "raw")]
     values = [cell.streamed["segments"].metrics["acc"] for cell in cells if cell]
-    assert streamed is not None
     assert streamed.intervals["acc"].mean == pytest.approx(values[0] - values[1])
     for cell in both.cells:  # bold follows the interval of its own protocol
         for protocol in ("offline", "segments", "seconds"):
@@ -157,7 +152,6 @@ def test_bold_means_surely_better_than_raw(project: Path) -> None:
 def test_the_headline_is_one_finding_with_its_interval(project: Path) -> None:
     found = results()
     gain = found.difference("linear", "pjepa", "raw")
-    assert gain is not None
     text = markdown.headline(found).replace("\N{NO-BREAK SPACE}", " ")
     acc = gain.intervals["acc"]
     assert f"**{acc.mean:+.1f} points (95 % interval {span(acc)})** against raw" in text
@@ -199,7 +193,6 @@ def test_every_probe_is_shown_offline_and_streamed(both: Results) -> None:
     assert [row[:2] for row in rows[2:]] == [[p, c] for p in both.probes for c in contexts]
     assert rows[2][2:] == rows[3][2:]  # the linear probe is causal
     cell = both.cell("attentive", "pjepa")
-    assert cell is not None
     assert rows[6][4].strip("*") == f"{cell.streamed['segments'].metrics['acc']:.1f}"
     text = report_text(both)
     assert "### All probes, `acc`" in text
@@ -255,7 +248,6 @@ def test_ceilings_and_gap(project: Path, tmp_path: Path) -> None:
     found = results()
     demo = demo_with(found, paths.DEMO_CEILINGS, {"raw": 97.0, "pjepa": 90.0})
     raw = found.cell("linear", "raw")
-    assert raw is not None
     assert demo.gap_closed["raw"] == pytest.approx(100 * (raw.metrics["acc"] - 50) / 45)
     assert set(demo.gap_closed) == {"raw", "random", "history", "pjepa"}
     assert demo_numbers(found, tmp_path / "none.json") is None
@@ -287,7 +279,6 @@ def test_primitives_are_joined_by_take_and_time(project: Path) -> None:
     for take, labels in read_labels(paths.LABELS).items():
         np.testing.assert_array_equal(targets[take], PRIMITIVE[labels])
     demo = demo_numbers(results(), paths.DEMO_CEILINGS)
-    assert demo is not None
     assert set(demo.primitive) == {"raw", "pjepa"}
     assert demo.primitive["raw"] > 80
 

@@ -102,7 +102,6 @@ def three() -> Comparison:
 
 def test_means_and_spread_are_over_experiments(three: Comparison) -> None:
     cell = three.pooled.cell("linear", "pjepa")
-    assert cell is not None
     alone = [a_cell("pjepa", seed).metrics for seed in range(3)]
     for name in METRICS:
         assert cell.metrics[name] == pytest.approx(np.mean([row[name] for row in alone]))
@@ -117,8 +116,6 @@ def test_intervals_pool_all_runs_and_differences_are_paired(three: Comparison) -
     ours, raw = ([run_statistics(RIGHT[n], 10 * s) for s in range(3)] for n in ("pjepa", "raw"))
     cell = three.pooled.cell("linear", "pjepa")
     gain = three.pooled.difference("linear", "pjepa", "raw")
-    assert cell is not None
-    assert gain is not None
     assert cell.intervals == intervals(ours, TAKES, CONFIG.bootstrap, CONFIG.seed)
     assert gain.intervals == difference_intervals(ours, raw, TAKES, CONFIG.bootstrap, CONFIG.seed)
     found = {difference.name for difference in three.pooled.differences}
@@ -152,7 +149,6 @@ def test_few_groups_make_no_intervals(capsys: Capture) -> None:
     few = {take: group for take, group in TAKES.items() if int(group[-1]) < FEWEST - 1}
     found = compare_experiments([regrouped(an_experiment(seed), few) for seed in range(2)])
     gain = found.pooled.difference("linear", "pjepa", "raw")
-    assert gain is not None
     assert gain.intervals["acc"].low > 0
     assert not gain.intervals["acc"].excludes_zero
     print_comparison(found, "acc")
@@ -238,8 +234,6 @@ def test_seeds_are_averaged_and_settings_stand_apart(capsys: Capture) -> None:
     found = compare_experiments(runs)
     assert [arm.name for arm in found.arms] == ["exp-0, exp-1", "exp-2, exp-3"]
     first, second = (arm.pooled.cell("linear", "pjepa") for arm in found.arms)
-    assert first is not None
-    assert second is not None
     alone = [a_cell("pjepa", seed).metrics["acc"] for seed in (2, 3)]
     assert second.metrics["acc"] == pytest.approx(np.mean(alone))
     gain = found.between["linear", "pjepa"]["acc"]
@@ -267,7 +261,6 @@ def test_folds_are_averaged(capsys: Capture) -> None:
     found = compare_experiments(runs)
     (arm,) = found.arms
     cell = arm.pooled.cell("linear", "pjepa")
-    assert cell is not None
     for name in METRICS:
         values = [run.cells["linear", "pjepa"].metrics[name] for run in runs]
         assert cell.metrics[name] == pytest.approx(np.mean(values))
