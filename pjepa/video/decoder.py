@@ -35,7 +35,7 @@ class Decoder:
         self.path, self.index, self.tolerant = path, index, tolerant
         self.hurries = hurries and index.counted is None
         self._entries = _entries(index) if self.hurries else np.zeros(len(index.ticks), np.int64)
-        self._wanted: set[int] = set()  # stamps of the frames asked for
+        self._asked: set[int] = set()  # stamps of the frames asked for
         self._until = int(index.ticks[0])  # what will be asked for from here on is not known yet
         self._number = -1  # of the last frame taken out
         self._last: av.VideoFrame | None = None
@@ -44,7 +44,7 @@ class Decoder:
     def expect(self, numbers: NDArray[np.int64]) -> None:
         """Announce the frames that will be asked for, in increasing order, and none between."""
         stamps = self.index.ticks[numbers].tolist()
-        self._wanted, self._until = set(stamps), stamps[-1]
+        self._asked, self._until = set(stamps), stamps[-1]
 
     def frame(self, number: int) -> av.VideoFrame:
         """Return the frame of that number."""
@@ -115,8 +115,8 @@ class Decoder:
             raise AstrayError
         if packet.size:
             at, packets = self._at, self.index.packets
-            found = known_stamp(packet.pts), known_stamp(packet.dts), packet.size
-            if at >= len(packets) or found != (packets.pts[at], packets.dts[at], packets.size[at]):
+            stamps = known_stamp(packet.pts), known_stamp(packet.dts), packet.size
+            if at >= len(packets) or stamps != (packets.pts[at], packets.dts[at], packets.size[at]):
                 raise AstrayError
             self._at += 1
         return packet
@@ -125,7 +125,7 @@ class Decoder:
         """Decode the next packet."""
         packet = self._next_packet()
         known = self.hurries and packet.pts is not None and packet.pts < self._until
-        idle = known and packet.pts not in self._wanted
+        idle = known and packet.pts not in self._asked
         self._stream.codec_context.skip_frame = "NONREF" if idle else "DEFAULT"
         try:
             for frame in packet.decode():
@@ -164,14 +164,14 @@ class Decoder:
         counted = self.index.counted
         if counted is None:
             number = int(np.searchsorted(self.index.ticks, known_stamp(frame.pts)))
-            found = number < len(self.index.ticks) and self.index.ticks[number] == frame.pts
+            right = number < len(self.index.ticks) and self.index.ticks[number] == frame.pts
         else:
             number, self._count = self._count - counted.before, self._count + 1
             stamps = known_stamp(frame.pts), known_stamp(frame.dts)
-            found = number < 0 or (
+            right = number < 0 or (
                 number < len(counted.stamps) and stamps == tuple(counted.stamps[number].tolist())
             )
-        if not found or (frame.is_corrupt and number >= 0 and not self.tolerant):
+        if not right or (frame.is_corrupt and number >= 0 and not self.tolerant):
             raise AstrayError
         return number
 

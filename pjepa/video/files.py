@@ -37,9 +37,9 @@ class Measured:
 
 def check_name(path: Path) -> None:
     """Raise for a name that no table can hold: archives made elsewhere hold other encodings."""
-    shown = os.fsencode(path).decode(errors="backslashreplace")
-    if shown != str(path):
-        raise InputError(f"{shown}: the name is not UTF-8 text; rename the video")
+    text = os.fsencode(path).decode(errors="backslashreplace")
+    if text != str(path):
+        raise InputError(f"{text}: the name is not UTF-8 text; rename the video")
 
 
 def video_files(folder: Path) -> list[str]:
@@ -69,8 +69,10 @@ def measured_videos(
     Packets are counted; a file is decoded only where they do not tell its frames apart.
     """
     with ThreadPoolExecutor(workers) as pool:
-        found = pool.map(lambda path: _measured(path, max_gap_s), files.values())
-        measured = dict(zip(files, track(found, "takes: videos", len(files), "video"), strict=True))
+        results = pool.map(lambda path: _measured(path, max_gap_s), files.values())
+        measured = dict(
+            zip(files, track(results, "takes: videos", len(files), "video"), strict=True)
+        )
     for name, one in measured.items():
         for jump in one.jumps:
             say(f"takes: {name}: {jump}: a new recording begins there")

@@ -118,8 +118,9 @@ class Upright:
     One converter serves all frames: PyAV would set up another for each, with threads of its own.
     """
 
-    def __init__(self) -> None:
-        self._size: tuple[int, int] | None = None  # that of the first frame
+    def __init__(self, size: tuple[int, int] | None = None) -> None:
+        """Use this size (height, width), or that of the first frame."""
+        self._size = size
         self._converter = VideoReformatter()
 
     def __call__(self, frame: av.VideoFrame) -> Frames:
@@ -139,10 +140,10 @@ class PyavReader(Reader):
 
     def __init__(self, path: Path, index: FrameIndex, repeats: bool = False) -> None:
         super().__init__(path, index)
-        self.repeats, self._upright = repeats, Upright()
+        self.repeats, self._upright = repeats, Upright((self.info.height, self.info.width))
         self._lost: NDArray[np.bool_] | None = None  # known from the first damage on
         self._repeated: set[int] = set()
-        self._kept: dict[int, Frames] = {}  # the last pictures, where going back is expensive
+        self._last: dict[int, Frames] = {}  # the last pictures, where going back is expensive
         self._decoder = Decoder(path, index, hurries=True, tolerant=False)
         if index.counted is not None and (index.counted.failed or not index.counted.sound.all()):
             self._know_damage()
@@ -152,14 +153,14 @@ class PyavReader(Reader):
         return len(self._repeated)
 
     def frames(self, times_s: Times) -> Frames:
-        wanted = frame_indices(times_s, self.info.times_s)
+        numbers = frame_indices(times_s, self.info.times_s)
         if self._lost is None:
             try:
-                return self._filled(wanted)
+                return self._filled(numbers)
             except (av.FFmpegError, AstrayError):
                 self._know_damage()
         try:
-            return self._filled(self._allowed(wanted))
+            return self._filled(self._allowed(numbers))
         except (av.FFmpegError, AstrayError):
             raise self._refusal() from None
 
@@ -172,27 +173,27 @@ class PyavReader(Reader):
         self._decoder.close()
         self._decoder = Decoder(self.path, self.index, hurries=False, tolerant=True)
 
-    def _allowed(self, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _allowed(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the frames to show: themselves, or the frame before where allowed."""
         lost = self._lost
-        if lost is None or not lost[wanted].any():
-            return wanted
+        if lost is None or not lost[numbers].any():
+            return numbers
         if not self.repeats or lost.all():
             raise self._refusal()
-        self._repeated.update(wanted[lost[wanted]].tolist())
-        return stand_ins(lost)[wanted]
+        self._repeated.update(numbers[lost[numbers]].tolist())
+        return stand_ins(lost)[numbers]
 
-    def _filled(self, wanted: NDArray[np.int64]) -> Frames:
+    def _filled(self, numbers: NDArray[np.int64]) -> Frames:
         """Return pictures of the frames of these numbers."""
-        numbers, back = np.unique(wanted, return_inverse=True)
-        found = np.empty((len(numbers), self.info.height, self.info.width, 3), np.uint8)
-        self._decoder.expect(numbers)
-        for place, number in enumerate(numbers.tolist()):
-            kept = self._kept.get(number)
-            found[place] = self._upright(self._decoder.frame(number)) if kept is None else kept
+        once, back = np.unique(numbers, return_inverse=True)
+        pictures = np.empty((len(once), self.info.height, self.info.width, 3), np.uint8)
+        self._decoder.expect(once)
+        for index, number in enumerate(once.tolist()):
+            last = self._last.get(number)
+            pictures[index] = self._upright(self._decoder.frame(number)) if last is None else last
         if not self._decoder.hurries:
-            self._kept = dict(zip(numbers.tolist(), found, strict=True))
-        return found if len(back) == len(numbers) else found[back]
+            self._last = dict(zip(once.tolist(), pictures, strict=True))
+        return pictures if len(back) == len(once) else pictures[back]
 
     def _refusal(self) -> InputError:
         reason = "its frames are not those that its packets promise"

@@ -152,6 +152,7 @@ def test_frames_keep_the_size_of_the_first(tmp_path: Path) -> None:
     path = tmp_path / "two sizes.ts"
     path.write_bytes(b"".join(parts))
     with open_video(path) as opened:
+        assert opened.frames(opened.info.times_s[-1:]).shape[1:3] == (corpus.SIDE, corpus.SIDE)
         found = opened.frames(opened.info.times_s)
     assert found.shape == (2 * COUNT, corpus.SIDE, corpus.SIDE, 3)
     assert [read_number(picture) for picture in found] == [*range(COUNT), *range(COUNT)]
