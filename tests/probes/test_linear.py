@@ -1,6 +1,5 @@
 """The converged fit is the optimum, the hold-out only chooses, and both fits are repeatable."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,31 +117,6 @@ def test_unknown_labels_and_unseen_classes(fit: str) -> None:
     assert scores.shape == (480, CLASSES + 1)
     assert (scores[:, CLASSES] == 0).all()
     assert token_accuracy(plain, padded) == token_accuracy(plain, known) > 30
-
-
-def test_same_input_same_bytes(tmp_path: Path) -> None:
-    takes = some_takes()
-    for name in ("a", "b"):
-        fit_converged(takes, takes[:1], CLASSES, LinearConfig()).save(tmp_path / name)
-        fit_paper(takes, CLASSES, PAPER, seed=1).save(tmp_path / f"paper_{name}")
-    for left, right in (("a", "b"), ("paper_a", "paper_b")):
-        for file in ("model.safetensors", "config.json"):
-            first, second = (tmp_path / folder / file for folder in (left, right))
-            assert first.read_bytes() == second.read_bytes()
-    assert not torch.equal(
-        fit_paper(takes, CLASSES, PAPER, seed=2).weight,
-        LinearProbe.load(tmp_path / "paper_a").weight,
-    )
-
-
-def test_save_and_load(tmp_path: Path) -> None:
-    takes = some_takes()
-    probe = fit_converged(takes, [], CLASSES + 1, one_l2(1e-2))
-    probe.save(tmp_path)
-    loaded = LinearProbe.load(tmp_path)
-    assert loaded.details == probe.details
-    features = takes[0].features
-    np.testing.assert_array_equal(loaded.predict(features), probe.predict(features))
 
 
 def test_constant_channels_and_one_class() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pjepa.probes.base.scoring import Roles, habit_roles, take_roles
-from pjepa.probes.base.sparsity import budgeted_roles, covering_takes, greedy_cover, label_budget
+from pjepa.probes.base.sparsity import budgeted_roles, covering_takes, label_budget
 from pjepa.streams.provenance import Provenance
 from pjepa.ui.console import InputError
 
@@ -32,11 +32,6 @@ def test_budget_covers_every_class_or_says_so(sets: list[set[int]], budget: int,
     assert set().union(*(shown[take] for take in kept)) == set().union(*sets)
     assert list(kept) == [take for take in shown if take in kept]
     assert kept == covering_takes(shown, budget, np.random.default_rng(seed))
-
-
-def test_greedy_takes_the_richest_first() -> None:
-    shown = {"a": {1}, "b": {1, 2, 3}, "c": {3, 4}, "d": {5, 1, 2}}
-    assert greedy_cover(shown) == ["b", "c", "d"]
 
 
 def test_seeds_fill_differently() -> None:

@@ -22,7 +22,6 @@ from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.foreground.config import ForegroundConfig
 from pjepa.probes.ltcausal.config import LTCausalConfig
 from pjepa.probes.ltcontext.config import LTContextConfig
-from pjepa.storage.saver import Saver
 from pjepa.ui.console import InputError
 from tests.probes.kinds import KINDS
 
@@ -95,35 +94,6 @@ def same(a: TrainedProbe, b: TrainedProbe) -> bool:
 def test_separable_data_are_learned(kind: str) -> None:
     probe = fitted(kind, epochs=12, milestones=(10,))
     assert accuracy(probe, takes(5, 2)) > 90
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", SMALL)
-@pytest.mark.parametrize("stop", [1, 4])
-def test_a_killed_training_ends_in_the_same_bytes(
-    kind: str, stop: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Saver, "is_due", lambda saver: True)
-    done = []
-
-    def killed(count: int, note: str, resumed: bool) -> None:
-        done.append(count)
-        if sum(done) == stop:
-            raise KeyboardInterrupt
-
-    state = tmp_path / "state.pt"
-    with pytest.raises(KeyboardInterrupt):
-        fitted(kind, state=state, tick=killed)
-    ticks: list[tuple[int, bool]] = []
-    resumed = fitted(kind, state=state, tick=lambda n, note, old: ticks.append((n, old)))
-    assert ticks[0] == (stop, True)
-    assert len(ticks) == 1 + 6 - stop
-    whole = fitted(kind)
-    assert same(resumed, whole)
-    assert resumed.details == whole.details
-    finished = fitted(kind, state=state, tick=lambda n, note, old: ticks.append((n, old)))
-    assert ticks[-1] == (6, True)  # nothing was left to do
-    assert same(finished, whole)
 
 
 def test_randomness_is_keyed_by_take_not_by_place() -> None:
