@@ -49,17 +49,28 @@ STEPS, TIMED_SEGMENT = 3, 45  # steps that are timed, and tokens of each segment
 def run_selftest(device: str, width: int, heads: int, tokens: int) -> dict[str, Any]:
     """Return every check and measurement on `device`, as JSON values; `ok` sums them up."""
     target = checked_device(device)
-    features, gradients = {}, {}
-    for mode in MODES:
-        (x, slope), (y, other) = _trained(mode, torch.device("cpu")), _trained(mode, target)
-        features[mode] = float((x - y).abs().max())
-        gradients[mode] = float((slope - other).abs().max() / slope.abs().max())
-    attention = _attention_error(target, width // heads)
-    cosine, paths = _bf16_cosine(target), path_errors(device)
+    cuda = target.type == "cuda"
+    here = {mode: _trained(mode, torch.device("cpu")) for mode in MODES}
+    there = {mode: _trained(mode, target) for mode in MODES}
+    features = {mode: _distance(here[mode][0], there[mode][0]) for mode in MODES}
+    gradients = {
+        mode: _distance(here[mode][1], there[mode][1]) / float(here[mode][1].abs().max())
+        for mode in MODES
+    }
+    cosine = None  # not on a CPU: some die of an illegal instruction in bf16
+    if cuda:
+        rounded = _trained("clip_causal", target, bf16=True)[0]
+        cosine = float(F.cosine_similarity(there["clip_causal"][0], rounded, dim=1).min())
+    attention, paths = _attention_error(target, width // heads), path_errors(device)
     exact = (*features.values(), *gradients.values(), attention)
-    precisions = ("fp32", "bf16") if target.type == "cuda" else ("fp32",)
+    precisions = ("fp32", "bf16") if cuda else ("fp32",)
     return {
-        "device": _device_facts(target),
+        "device": {
+            "name": torch.cuda.get_device_name(target) if cuda else platform.processor(),
+            "torch": str(torch.__version__),
+            "cuda": torch.version.cuda if cuda else None,
+            "threads": torch.get_num_threads(),
+        },
         "size": [width, heads, tokens],
         "fp32_error": features,
         "gradient_error": gradients,
@@ -74,14 +85,8 @@ def run_selftest(device: str, width: int, heads: int, tokens: int) -> dict[str, 
     }
 
 
-def _device_facts(device: torch.device) -> dict[str, Any]:
-    cuda = device.type == "cuda"
-    return {
-        "name": torch.cuda.get_device_name(device) if cuda else platform.processor(),
-        "torch": str(torch.__version__),
-        "cuda": torch.version.cuda if cuda else None,
-        "threads": torch.get_num_threads(),
-    }
+def _distance(one: Tensor | np.ndarray, other: Tensor | np.ndarray) -> float:
+    return float(abs(one - other).max())
 
 
 # A small model on noise, on the device and on the CPU.
@@ -101,16 +106,19 @@ def _jepa(width: int, heads: int, d_in: int, mode: AttentionMode, device: torch.
         return Jepa(ProcedureEncoder(config), Predictor(config, 2, heads)).to(device)
 
 
-def _trained(mode: AttentionMode, device: torch.device) -> tuple[Tensor, Tensor]:
+def _trained(
+    mode: AttentionMode, device: torch.device, bf16: bool = False
+) -> tuple[Tensor, Tensor]:
     """Return what a model makes of the example: its features, and the gradients of a step."""
     x, layout = _example()
     hidden = torch.rand(len(x), generator=torch.Generator().manual_seed(1)) < 0.8
     batch = Batch(x, layout, mask_of(hidden, layout.take_lengths)).to(device)
     model = _jepa(128, 4, 96, mode, device)
-    model.loss(batch).backward()
+    with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+        model.loss(batch).backward()
+        with torch.no_grad():
+            features = model.teacher(batch.features, batch.layout).float()
     slopes = [p.grad.flatten() for p in model.trained_parameters() if p.grad is not None]
-    with torch.no_grad():
-        features = model.teacher(batch.features, batch.layout)
     return features.cpu(), torch.cat(slopes).cpu()
 
 
@@ -131,21 +139,7 @@ def _attention_error(device: torch.device, width: int) -> float:
     rows = [x.transpose(0, 1)[None] for x in (q, k, v)]  # [1, heads, N, d_h]
     dense = F.scaled_dot_product_attention(rows[0], rows[1], rows[2], attn_mask=mask)
     ours = attention_plan(layout, layout.segment).attend(q, k, v)
-    return float((ours - dense[0].transpose(0, 1)).abs().max())
-
-
-@torch.no_grad()
-def _bf16_cosine(device: torch.device) -> float | None:
-    """Return smallest cosine between a token's features in bf16 and in fp32; none on the CPU."""
-    if device.type == "cpu":  # some CPUs die of an illegal instruction in bf16
-        return None
-    x, layout = _example()
-    encoder = _jepa(128, 4, 96, "clip_causal", device).teacher
-    x, layout = x.to(device), layout.to(device)
-    exact = encoder(x, layout)
-    with torch.autocast(device.type, torch.bfloat16):
-        rounded = encoder(x, layout).float()
-    return float(F.cosine_similarity(exact, rounded, dim=1).min())
+    return _distance(ours, dense[0].transpose(0, 1))
 
 
 def _pace(
@@ -196,10 +190,6 @@ def path_errors(device: str) -> dict[str, float]:
         for path, run in (("patches", extracted), ("linear", fitted), ("stream", stream)):
             errors[path] = _distance(run("cpu"), run(device))
         return errors
-
-
-def _distance(here: np.ndarray, there: np.ndarray) -> float:
-    return float(np.abs(here - there).max())
 
 
 def miniature(number: int) -> TrainingTake:
