@@ -156,10 +156,12 @@ class _FlashAttention(torch.autograd.Function):
         for c in ctx.calls:
             of_out, query, *done, into = _narrowed(c.start, c.stop, *of_queries)
             key, value, into_key, into_value = _narrowed(c.first, c.last, *of_keys)
-            found = _flash_backward(of_out, query, key, value, *done, 0.0, False, attn_mask=c.mask)
-            into.add_(found[0]) if c.merged else into.copy_(found[0])
-            into_key.add_(found[1])
-            into_value.add_(found[2])
+            gradients = _flash_backward(
+                of_out, query, key, value, *done, 0.0, False, attn_mask=c.mask
+            )
+            into.add_(gradients[0]) if c.merged else into.copy_(gradients[0])
+            into_key.add_(gradients[1])
+            into_value.add_(gradients[2])
         return dq, dk, dv, None
 
 

@@ -125,7 +125,7 @@ class Forecaster:
         if not ends:
             none = self.encoder.mean.new_zeros(0, self.encoder.config.d_in)
             return SegmentForecast(none, none[:, 0])
-        forecast, means = (torch.stack(part) for part in zip(*ends, strict=True))
+        forecast, means = (torch.stack(rows) for rows in zip(*ends, strict=True))
         first = means[:1] if before is None else before[None]  # no forecast, no error
         expected = torch.cat([first, forecast[:-1]])
         return SegmentForecast(forecast, distance(means - expected, self.factor))
@@ -159,9 +159,9 @@ class ForecastStream:
     @torch.inference_mode()
     def ended(self, features: Tensor) -> SegmentForecast:
         """Return the segments that ended with these features, which the stream returned last."""
-        ends, place = [], torch.from_numpy(self.encoded.newest)
+        ends, segments = [], torch.from_numpy(self.encoded.newest)
         for segment in range(self.segment, self.encoded.segments.segment + 1):
-            own = place == segment
+            own = segments == segment
             self._add(features[own], self.encoded.newest_inputs[own])
             still_open = segment == self.encoded.segments.segment
             waits = bool((self.encoded.waiting_segments == segment).any())
@@ -169,10 +169,10 @@ class ForecastStream:
                 break
             ends.append(self.forecaster.segment_end(*self.sums, self.count))
             self.segment, self.count, self.sums = segment + 1, 0, None
-        found = self.forecaster._from_ends(ends, self.before)
+        forecast = self.forecaster._from_ends(ends, self.before)
         if ends:
             self.before = ends[-1][0]
-        return found
+        return forecast
 
     def state(self) -> State:
         """Return the last forecast, and the sums over the segment that goes on."""
@@ -195,7 +195,6 @@ class ForecastStream:
     def _add(self, features: Tensor, normal: Tensor) -> None:
         if not len(features):
             return
-        parts = features.sum(dim=0), normal.sum(dim=0)
-        before = self.sums
-        self.sums = parts if before is None else (before[0] + parts[0], before[1] + parts[1])
+        sums, before = (features.sum(dim=0), normal.sum(dim=0)), self.sums
+        self.sums = sums if before is None else (before[0] + sums[0], before[1] + sums[1])
         self.count += len(features)

@@ -141,11 +141,11 @@ def release_file(source: str | Path) -> Path:
     return found_file(f"{name}.pt") or hub_file(HUB, f"{name}.pt")
 
 
-def known_file(path: Path) -> Released | None:
+def released_as(path: Path) -> Released | None:
     """Return the released file that this is, by name or by content; a changed one is refused."""
     size = path.stat().st_size
     named = RELEASED.get(path.stem) if path.suffix == ".pt" else None
-    alike = [known for known in RELEASED.values() if known.bytes == size]
+    alike = [file for file in RELEASED.values() if file.bytes == size]
     digest = file_sha256(path) if alike else ""
     if named and (size, digest) != (named.bytes, named.sha256):
         what = f"{size} bytes" if size != named.bytes else f"sha256 {digest[:12]}..."
@@ -154,7 +154,7 @@ def known_file(path: Path) -> Released | None:
             f"{path}: {what} is not the released {path.name} ({expected}); "
             "download it again, or pass its architecture"
         )
-    return named or next((known for known in alike if known.sha256 == digest), None)
+    return named or next((file for file in alike if file.sha256 == digest), None)
 
 
 PREFIX = "release:"
@@ -175,8 +175,8 @@ def init_selection(name: str) -> SelectionLabels:
     An unknown release counts as `val`.
     """
     if name.startswith(PREFIX):
-        known = RELEASED.get(Path(name.removeprefix(PREFIX)).stem)
-        return known.selection_labels if known else "val"
+        released = RELEASED.get(Path(name.removeprefix(PREFIX)).stem)
+        return released.selection_labels if released else "val"
     written, key = Path(name) / "selection.json", "selection_labels"
     return read_object(written, key)[key] if written.is_file() else "none"
 
@@ -192,15 +192,15 @@ def load_release(
     need not be one of the five. What the tensors show (widths, depths) may be left out.
     """
     path = release_file(source)
-    known = known_file(path) if architecture is None else None
+    released = released_as(path) if architecture is None else None
     state, stated = _contents(path)
-    fields = known.architecture.model_dump() if known else {}
-    found = _completed(path, state, {**fields, **stated, **(architecture or {})})
-    faults = tensor_faults(state, _expected(found))
+    fields = released.architecture.model_dump() if released else {}
+    complete = _completed(path, state, {**fields, **stated, **(architecture or {})})
+    faults = tensor_faults(state, _expected(complete))
     if faults:
         raise InputError(f"{path}: does not fit its architecture: {faults}")
     with torch.random.fork_rng(devices=[]):
-        encoder = ProcedureEncoder(found.encoder_config())
+        encoder = ProcedureEncoder(complete.encoder_config())
     encoder.load_state_dict(dict(encoder.named_buffers()) | part(STUDENT, state))
     return encoder.to(device).eval()
 
@@ -255,13 +255,15 @@ def _completed(path: Path, state: Mapping[str, Tensor], fields: Mapping[str, Any
         raise InputError(f"{path}: {first_fault(error, Architecture)}") from None
 
 
-def _expected(found: Architecture) -> dict[str, Tensor]:
+def _expected(architecture: Architecture) -> dict[str, Tensor]:
     """Return the tensors of student, predictor and mask token, without content."""
-    config = found.encoder_config()
+    config = architecture.encoder_config()
     with torch.device("meta"):
         encoder = ProcedureEncoder(config)
-        like_predictor = ProcedureEncoder(config.model_copy(update={"depth": found.pred_depth}))
-        mask_token = torch.empty(1, 1, found.d_model)
+        like_predictor = ProcedureEncoder(
+            config.model_copy(update={"depth": architecture.pred_depth})
+        )
+        mask_token = torch.empty(1, 1, architecture.d_model)
     predictor = {  # built like the encoder, but for the projection
         name: value
         for name, value in like_predictor.named_parameters()

@@ -47,7 +47,7 @@ class KeyValues:
 
     def __init__(self) -> None:
         self.buffer: Tensor | None = None  # [2, capacity, heads, d_h]
-        self.first = self.last = 0  # the part in use
+        self.first = self.last = 0  # what is in use of it
 
     def __len__(self) -> int:
         return self.last - self.first
@@ -195,10 +195,10 @@ class EncoderStream:
         """
         if not self.waiting:
             return self.encoder.mean.new_zeros(0, self.encoder.config.width)
-        found, _ = self._encoded(torch.cat(self.open), torch.cat(self.places))
+        features, _ = self._encoded(torch.cat(self.open), torch.cat(self.places))
         for past in self.past:
             past.drop_newest(self.waiting)
-        return found
+        return features
 
     @torch.inference_mode()
     def finish(self) -> Tensor:
@@ -242,14 +242,14 @@ class EncoderStream:
         self.newest = place[:final, 0].numpy()
         self.open, self.places = [x[final:].clone()], [place[final:].clone()]
         block = self.encoder.block(_layout(place[:final])).numpy()
-        found, inputs = [], []
+        features, inputs = [], []
         for start, stop in whole_runs(block, 0, final, CHUNK):
-            features, normal = self._encoded(x[start:stop], place[start:stop])
-            found.append(features)
+            encoded, normal = self._encoded(x[start:stop], place[start:stop])
+            features.append(encoded)
             inputs.append(normal)
             self._remember(x[start:stop])
         self.newest_inputs = torch.cat(inputs)
-        return torch.cat(found)
+        return torch.cat(features)
 
     def _remember(self, x: Tensor) -> None:
         if self.encoder.config.input_norm == "causal_center":

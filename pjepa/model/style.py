@@ -38,14 +38,14 @@ def fit_style(takes: Iterable[Tensor], rank: int, look: float) -> Style:
 
     Takes are processed one by one, so that they need not fit in memory together.
     """
-    found, tokens, scatter = [], 0, torch.zeros(())
+    take_means, tokens, scatter = [], 0, torch.zeros(())
     for take in takes:
         mean = take.mean(dim=0)
         spread = (take - mean).double()
         scatter = scatter + spread.T @ spread
-        found.append(mean)
+        take_means.append(mean)
         tokens += len(take)
-    means = torch.stack(found)  # [takes, D]
+    means = torch.stack(take_means)  # [takes, D]
     within = scatter / tokens  # W [D, D]
     if within.diagonal().mean() <= STILL:
         raise InputError("no feature changes inside any take; check the features' extractor")
@@ -53,10 +53,10 @@ def fit_style(takes: Iterable[Tensor], rank: int, look: float) -> Style:
     values, axes = torch.linalg.eigh(within)
     whiten = axes * values.rsqrt() @ axes.T
     colour = axes * values.sqrt() @ axes.T
-    seen = (means - means.mean(dim=0)).double() @ whiten
+    centred = (means - means.mean(dim=0)).double() @ whiten
     looks = tokens / len(means) / look
     # Means of finite takes scatter by W / looks on top of B.
-    strength, turn = torch.linalg.eigh(seen.T @ seen / len(means))
+    strength, turn = torch.linalg.eigh(centred.T @ centred / len(means))
     strength = (strength - 1.0 / looks).clamp_min(0.0).flip(0)[:rank]
     turn = turn.flip(1)[:, :rank]
     return Style((whiten @ turn).float(), (turn.T @ colour).float(), strength.float())
@@ -64,8 +64,8 @@ def fit_style(takes: Iterable[Tensor], rank: int, look: float) -> Style:
 
 def take_mean(x: Tensor, layout: Layout) -> Tensor:
     """Return the mean over the whole take, for every token [N, D]. Sees the future."""
-    parts = torch.split(x, list(layout.take_lengths))
-    return torch.cat([part.mean(dim=0, keepdim=True).expand_as(part) for part in parts])
+    takes = torch.split(x, list(layout.take_lengths))
+    return torch.cat([take.mean(dim=0, keepdim=True).expand_as(take) for take in takes])
 
 
 @dataclass(frozen=True)

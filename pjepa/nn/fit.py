@@ -94,7 +94,15 @@ def train_to_best(
     Resumes from `path` if an interrupted run left its state there; without a path, nothing is
     kept. `log` is given the entry of every epoch, those of the interrupted run again.
     """
-    saver = _resumed(training, state, path)
+    resumable: dict[str, Any] = {"model": training.model, "optimizer": training.optimizer}
+    saver = Saver(
+        path, lambda: vars(state) | {name: value.state_dict() for name, value in resumable.items()}
+    )
+    saved = saver.saved(next(training.model.parameters()).device)
+    if saved is not None:
+        for name, value in resumable.items():
+            value.load_state_dict(saved.pop(name))
+        vars(state).update(saved)
     tick(state.epoch, "", True)
     for entry in state.history:
         log(entry)
@@ -108,21 +116,7 @@ def train_to_best(
     return state
 
 
-def _resumed(training: Training[EpochState], state: EpochState, path: Path | None) -> Saver:
-    """Restore what is saved and return the saver."""
-    parts: dict[str, Any] = {"model": training.model, "optimizer": training.optimizer}
-    saver = Saver(
-        path, lambda: vars(state) | {name: part.state_dict() for name, part in parts.items()}
-    )
-    saved = saver.saved(next(training.model.parameters()).device)
-    if saved is not None:
-        for name, part in parts.items():
-            part.load_state_dict(saved.pop(name))
-        vars(state).update(saved)
-    return saver
-
-
-# Learning rates: constant with step decay (paper Sec.
+# Learning rates: constant with step decay (the paper's), or a cosine.
 
 
 def learning_rate(
@@ -144,16 +138,16 @@ def cosine_rate(lr: float, lr_min: float, done: int, length: int) -> float:
 CONSTANT = 1e-6  # a channel that varies less than this, relative to its mean, is left unscaled
 
 
-def channel_scale(parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation per channel over parts [N, D] of a table.
+def channel_scale(tables: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation per channel over all rows of tables [N, D].
 
     1 for channels that do not vary.
     """
-    count = sum(len(part) for part in parts)
-    mean = torch.stack([part.sum(0, dtype=torch.float64) for part in parts]).sum(0) / count
+    count = sum(len(table) for table in tables)
+    mean = torch.stack([table.sum(0, dtype=torch.float64) for table in tables]).sum(0) / count
     square = torch.zeros_like(mean)
-    for part in parts:
-        square += (part.double() - mean).square_().sum(0)
+    for table in tables:
+        square += (table.double() - mean).square_().sum(0)
     std = (square / count).sqrt()
     std = torch.where(std <= CONSTANT * mean.abs() + 1e-12, torch.ones_like(std), std)
     return mean.float(), std.float()
