@@ -63,7 +63,7 @@ function paint(canvas, draw) {
   draw(context, box.width, box.height);
 }
 
-// The look of a class: hue, pattern and ink (pjepa/report/palette.py), as a canvas fill.
+// The look of a class: hue, pattern and ink (pjepa/report/figures.py), as a canvas fill.
 const fills = new Map();
 function fill(context, label) {
   if (!fills.has(label)) {

@@ -93,7 +93,6 @@ class ProjectFiles:
 class ExperimentDetails:
     """What a page shows of an experiment beyond its scores; None is what its report lacks."""
 
-    params: Mapping[str, Any]
     classes: Classes
     predictions: Mapping[Key, Predictions]
     curves: Sequence[Curve]
@@ -132,7 +131,6 @@ def read_details(name: str, keys: Sequence[Key]) -> ExperimentDetails:
         analyses, maps = _read_analyses(files)
         videos = files.optional(paths.VIDEOS_TABLE)
         return ExperimentDetails(
-            read_params(files.local(paths.PARAMS)),
             read_classes(classes),
             predictions,
             read_curves(files.folder / paths.PRETRAIN_RESULTS),

@@ -66,7 +66,7 @@ def comparison_page(comparison: Comparison, details: Details, pictures: Path) ->
     page.add("features", "Feature space", _features(page, details))
     curves = {name: (mine.curves, mine.probe_curve) for name, mine in details.items()}
     page.add("training", "Training", training_parts(page, curves))
-    page.add("provenance", "Provenance", _provenance(comparison, details))
+    page.add("provenance", "Provenance", _provenance(comparison))
     return page
 
 
@@ -74,7 +74,7 @@ def _results(comparison: Comparison, details: Details) -> list[Part]:
     names = [escaped(name) for name in details]
     commits = [[escaped(e.name), f"`{e.commit[:12]}`"] for e in comparison.experiments]
     parts: list[Part] = [markdown_table(["experiment", "commit"], commits)]
-    changes = changed_params(*(mine.params for mine in details.values()))
+    changes = changed_params(*(e.params for e in comparison.experiments))
     if changes:
         rows = [[f"`{key}`", escaped(a), escaped(b)] for key, (a, b) in changes.items()]
         parts += ["### Parameters that differ", markdown_table(["parameter", *names], rows)]
@@ -209,11 +209,11 @@ def _maps(page: Page, details: Details) -> list[Part]:
     return [*parts, *map_parts(page, "maps", replace(first, points=points, paths=medians))]
 
 
-def _provenance(comparison: Comparison, details: Details) -> list[Part]:
+def _provenance(comparison: Comparison) -> list[Part]:
     parts: list[Part] = []
     for experiment in comparison.experiments:
         cells = [experiment.cells[c.probe, c.representation] for c in comparison.pooled.cells]
         first = [cell for cell in cells if cell.probe == comparison.pooled.probes[0]]
         parts += [f"### {escaped(experiment.name)}", f"Commit `{experiment.commit}`."]
-        parts += [markdown.given(first), params_part(details[experiment.name].params)]
+        parts += [markdown.given(first), params_part(experiment.params)]
     return parts
