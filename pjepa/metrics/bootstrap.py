@@ -55,7 +55,7 @@ def intervals(
 ) -> dict[str, Interval]:
     """Return the interval of every metric, all on the same resamples."""
     (means,), count = _resampled([stats], groups, resamples, seed, convention)
-    return {name: _summary(values, count) for name, values in means.items()}
+    return {name: resampled_interval(values, count) for name, values in means.items()}
 
 
 def difference_intervals(
@@ -68,7 +68,11 @@ def difference_intervals(
 ) -> dict[str, Interval]:
     """Return the interval of a - b for every metric that both have."""
     (ours, theirs), count = _resampled([a, b], groups, resamples, seed, convention)
-    return {name: _summary(ours[name] - theirs[name], count) for name in ours if name in theirs}
+    return {
+        name: resampled_interval(ours[name] - theirs[name], count)
+        for name in ours
+        if name in theirs
+    }
 
 
 def _resampled(
@@ -95,7 +99,7 @@ def median_interval(
         return None
     weights = group_weights([groups[take] for take in takes], resamples, seed)
     medians = _weighted_medians(np.array([values[take] for take in takes]), weights)
-    return _summary(medians, len({groups[take] for take in takes}))
+    return resampled_interval(medians, len({groups[take] for take in takes}))
 
 
 def _weighted_medians(values: Values, weights: Values) -> Values:
@@ -144,6 +148,7 @@ def _means(
     return {name: np.mean([row[name] for row in rows], axis=0, dtype=np.float64) for name in names}
 
 
-def _summary(values: Values, groups: int) -> Interval:
+def resampled_interval(values: Values, groups: int) -> Interval:
+    """Return the interval of values [1 + resamples], the sample first, over so many groups."""
     low, high = np.percentile(values[1:], PERCENTILES)
     return Interval(float(values[0]), float(low), float(high), groups)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pjepa.metrics.bootstrap import PERCENTILES, Interval, group_weights
+from pjepa.metrics.bootstrap import Interval, group_weights, resampled_interval
 from pjepa.metrics.lengths import LengthBin, length_bins, length_edges, take_hits
 from pjepa.metrics.segmentation import THRESHOLDS, class_table
 from pjepa.report.config import ReportConfig
@@ -98,11 +98,8 @@ def class_gains(
     second, _ = _class_shares(after, takes, labels, weights)
     gains, count = [], len(set(before.groups.values()))
     for label, tokens, ours, theirs in zip(labels, frames.T, second.T, first.T, strict=True):
-        present = tokens[1:] > 0
-        change = ours - theirs
-        drawn = change[1:][present] if present.any() else change[:1]
-        low, high = np.percentile(drawn, PERCENTILES)
-        gain = Interval(float(change[0]), float(low), float(high), count)
+        change = (ours - theirs)[tokens > 0]
+        gain = resampled_interval(change if len(change) > 1 else change.repeat(2), count)
         gains.append(ClassGain(label, float(tokens[0]), float(theirs[0]), float(ours[0]), gain))
     return sorted(gains, key=lambda row: (-row.gain.mean, row.label))
 

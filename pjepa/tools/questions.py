@@ -26,7 +26,7 @@ from pjepa.live.outlook import (
     encoder_id,
     fit_progress,
 )
-from pjepa.metrics.bootstrap import PERCENTILES, Interval, group_weights
+from pjepa.metrics.bootstrap import Interval, group_weights, resampled_interval
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.probes.base.scoring import LabelledTake, Labels, Roles, take_roles
 from pjepa.probes.linear.config import LinearConfig
@@ -280,15 +280,10 @@ def _table(
         for name, mine in values.items()
     }
     return {
-        name: {"value": _interval(mean, len(names))}
-        | {f"- {o}": _interval(mean - means[o], len(names)) for o in against if o != name}
+        name: {"value": resampled_interval(mean, len(names))}
+        | {f"- {o}": resampled_interval(mean - means[o], len(names)) for o in against if o != name}
         for name, mean in means.items()
     }
-
-
-def _interval(values: np.ndarray, groups: int) -> Interval:
-    low, high = np.percentile(values[1:], PERCENTILES)
-    return Interval(float(values[0]), float(low), float(high), groups)
 
 
 # The command.
