@@ -221,6 +221,7 @@ KEYS = [
     ("egoprocel_fact", {"tokens": torch.zeros(6, 70)}, "offsets: expected 0 rising to 6 tokens"),
     ("egoprocel_fact", {"times": None}, "times: expected a 1-D tensor, found NoneType"),
     ("egoprocel_fact", {"times": torch.zeros(70)}, "times: 'vidA.pt', row 1: expected rising"),
+    ("egoprocel_fact", {"times": torch.zeros(70).bfloat16()}, "row 1: expected rising"),
     ("egoprocel_fact", {"times": torch.arange(69.0)}, "times: expected 70"),
     ("egoprocel_fact", {"offsets": torch.tensor([0, 70])}, "offsets: expected 4, found 2"),
     ("egoprocel_fact", {"offsets": torch.tensor([0, 30, 48, 99])}, "offsets: expected 0 rising"),

@@ -159,6 +159,7 @@ REFUSED = {
         (studio({"timelinelabels": "cut"}), r"expected a list of names"),
         (studio({"start": "x", "end": 1, "labels": ["a"]}), r"a range with start and end"),
         (studio(data={"video": "x.txt"}), r"task 0: names no video"),
+        (studio(data={"video": "http://[x.mp4"}), r"task 0: names no video"),
     ],
     "x.eaf": [("", r"x.eaf: not XML"), ("<a/>", r"x.eaf: expected ANNOTATION_DOCUMENT, found a")],
     "x.vtt": [

@@ -172,6 +172,11 @@ REFUSED: dict[str, list[tuple[Change, str]]] = {
             takes(lambda t: t[0].update(frame_aligned_videos=[1])),
             r"frame_aligned_videos: expected cameras by name",
         ),
+        (takes(lambda t: t[0].update(take_uid=[1])), r"no entry in takes.json \(uni_cooking_01_2"),
+        (
+            edit(KEYSTEPS.format("val"), lambda value: value.update(segments=3)),
+            r"keystep_segment_val.json: segments: expected a list",
+        ),
         (keysteps(0, start_time="soon"), r"segments\[0\]: start_time: expected seconds"),
         (keysteps(0, label_id="x"), r"segments\[0\]: label_id: expected a whole"),
         (keysteps(0, label_id=2), r"_train.json, segments\[0\]: .* 2, but step 12 has label 1"),

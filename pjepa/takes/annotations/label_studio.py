@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -175,10 +176,11 @@ def _video(task: dict[str, Any], where: str) -> str:
     for value in _data(task).values():
         if not isinstance(value, str):
             continue
-        url = urlsplit(value)
-        name = (parse_qs(url.query).get("d") or [unquote(url.path)])[0].rsplit("/", 1)[-1]
-        if name.lower().endswith(VIDEO_SUFFIXES):
-            return UPLOAD.sub("", name)
+        with suppress(ValueError):  # what is no address names no video
+            url = urlsplit(value)
+            name = (parse_qs(url.query).get("d") or [unquote(url.path)])[0].rsplit("/", 1)[-1]
+            if name.lower().endswith(VIDEO_SUFFIXES):
+                return UPLOAD.sub("", name)
     raise InputError(f"{where}: names no video ({', '.join(VIDEO_SUFFIXES)}) in its data")
 
 

@@ -273,7 +273,7 @@ def _phases(config: DataConfig, archive: Archive, folder: Path) -> Source:
     names = tuple(string_list(path, content, "phase_class_names"))
     if len(set(names)) < len(names):
         raise InputError(f"{path}: phase_class_names: a name appears twice: {names}")
-    labels = tensor(path, content, "phase_labels", 1).numpy()
+    labels = tensor(path, content, "phase_labels", 1).long().numpy()
     if len(labels) != len(packed.times) or (len(labels) and int(labels.max()) >= len(names)):
         raise InputError(
             f"{path}: phase_labels: expected {len(packed.times)} below {len(names)}, found "

@@ -126,7 +126,7 @@ def _annotated_takes(base: Path) -> tuple[list[EgoTake], list[str]]:
     facts = {}
     for number, take in enumerate(listed):
         where = f"{base / 'takes.json'}, [{number}]"
-        uid = _key(take, "take_uid", where)
+        uid = str(_key(take, "take_uid", where))
         _key(take, "take_name", where)
         if uid in facts:
             raise InputError(f"{where}: take_uid {uid!r} appears twice")
@@ -135,8 +135,11 @@ def _annotated_takes(base: Path) -> tuple[list[EgoTake], list[str]]:
     unknown: list[str] = []
     for split in ("train", "val"):
         path = base / BENCHMARK / f"keystep_segment_{split}.json"
-        for number, segment in enumerate(_key(json_value(path, FETCH), "segments", path)):
-            uid = _key(segment, "take_uid", f"{path}, segments[{number}]")
+        segments = _key(json_value(path, FETCH), "segments", path)
+        if not isinstance(segments, list):
+            raise InputError(f"{path}: segments: expected a list, found {segments!r:.60}")
+        for number, segment in enumerate(segments):
+            uid = str(_key(segment, "take_uid", f"{path}, segments[{number}]"))
             if uid not in facts:
                 unknown.append(str(segment.get("take_name", uid)))
                 continue
