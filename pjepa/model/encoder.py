@@ -334,12 +334,13 @@ class ProcedureEncoder(nn.Module):
         faults = f"depth {config.depth}" if config.depth > len(state) else ""
         if not faults:  # nor is anything allocated before it is known to fit
             with torch.device("meta"):
-                encoder = cls(config)
-            faults = tensor_faults(state, encoder.state_dict())
+                expected = cls(config).state_dict()
+            faults = tensor_faults(state, expected)
         if faults:
             raise InputError(f"{folder / WEIGHTS}: does not fit {CONFIG}: {faults}")
-        encoder.to_empty(device=device).load_state_dict(state)
-        return encoder.eval()
+        encoder = cls(config)  # not `to_empty` of the other, which imports sympy for a second
+        encoder.load_state_dict(state)
+        return encoder.to(device).eval()
 
     @classmethod
     def from_release(
