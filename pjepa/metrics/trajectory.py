@@ -51,9 +51,7 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Path2D:
-    """The diagnostics of one take's path on a t-SNE map (not in feature space), in
-    the order of the paper's table.
-    """
+    """One take's path on a t-SNE map (not in feature space), in the order of the paper's table."""
 
     straightness: float
     median_step: float
