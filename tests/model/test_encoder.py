@@ -107,8 +107,10 @@ def test_saved_and_loaded_it_is_the_same(tmp_path):
     model.std.uniform_(0.5, 2)
     model.save_pretrained(tmp_path)
     again = ProcedureEncoder.from_pretrained(tmp_path)
-    x = torch.randn(5, 6)
-    assert torch.equal(again.encode(x, [2, 3]), model.encode(x, [2, 3]))
+    x, expected = torch.randn(5, 6), None
+    for lengths in ([2, 3], (2, np.int32(3)), np.array([2, 3]), torch.tensor([2, 3])):
+        expected = model.encode(x, lengths) if expected is None else expected
+        assert torch.equal(again.encode(x, lengths), expected)
     assert again.config == model.config
 
 
@@ -134,12 +136,6 @@ def test_no_projection_where_the_width_stays():
 def test_wrong_input_is_named(tokens, segments, message):
     with pytest.raises(InputError, match=re.escape(message)):
         encoder().encode(tokens, segments)
-
-
-def test_segment_lengths_of_numpy_and_torch_are_whole_numbers_too():
-    model, x = encoder(), torch.randn(5, 6)
-    for lengths in (np.array([2, 3]), torch.tensor([2, 3]), (2, np.int32(3))):
-        assert torch.equal(model.encode(x, lengths), model.encode(x, [2, 3]))
 
 
 def test_a_folder_without_an_encoder_is_named_and_the_one_inside_it(tmp_path):
@@ -168,13 +164,6 @@ def test_a_config_of_other_weights_is_refused_with_what_differs(tmp_path, change
     config = {**model.config.model_dump(), **changes}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match=re.escape(message)):
-        ProcedureEncoder.from_pretrained(tmp_path)
-
-
-def test_a_config_that_is_no_object_is_named(tmp_path):
-    encoder().save(tmp_path)
-    (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(InputError, match=r"config\.json: expected a JSON object, found list"):
         ProcedureEncoder.from_pretrained(tmp_path)
 
 

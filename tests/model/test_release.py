@@ -157,19 +157,21 @@ def test_an_unknown_name_lists_the_known(tmp_path):
     assert "neither a file" in refused("../assembly101_tsm_clip")
 
 
-def test_wrong_tensors_are_named(tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"predictor.norm.bias": None}, "predictor.norm.bias is missing"),
+        ({"student_enc.extra": torch.zeros(1)}, "student_enc.extra is unknown"),
+        ({"student_enc.norm.bias": torch.zeros(17)}, "student_enc.norm.bias is [17] instead of"),
+        ({"student_enc.norm.bias": "text"}, "student_enc.norm.bias is not a tensor"),
+        ({"student_enc.proj.1.weight": torch.zeros(16)}, "its tensors show 0"),
+    ],
+)
+def test_wrong_tensors_are_named(tmp_path, changes, message):
     content = torch.load(BUNDLE, weights_only=True)
-    state = content["model_state_dict"]
-    content["model_state_dict"] = {k: v for k, v in state.items() if k != "predictor.norm.bias"}
-    assert "predictor.norm.bias is missing" in refused(saved(tmp_path, content))
-    content["model_state_dict"] = {**state, "student_enc.extra": torch.zeros(1)}
-    assert "student_enc.extra is unknown" in refused(saved(tmp_path, content))
-    content["model_state_dict"] = {**state, "student_enc.norm.bias": torch.zeros(17)}
-    assert "student_enc.norm.bias is [17] instead of [16]" in refused(saved(tmp_path, content))
-    content["model_state_dict"] = {**state, "student_enc.norm.bias": "text"}
-    assert "student_enc.norm.bias is not a tensor" in refused(saved(tmp_path, content))
-    content["model_state_dict"] = {**state, "student_enc.proj.1.weight": torch.zeros(16)}
-    assert "its tensors show 0" in refused(saved(tmp_path, content))
+    state = content["model_state_dict"] | changes
+    content["model_state_dict"] = {k: v for k, v in state.items() if v is not None}
+    assert message in refused(saved(tmp_path, content))
 
 
 @pytest.mark.parametrize(
@@ -195,12 +197,9 @@ def test_other_files_are_refused(tmp_path):
     assert "no released encoder" in refused(FILES / "head_bare_fc.pt")
     assert "holds a list, expected a dict" in refused(saved(tmp_path, [1, 2]))
     assert "no released encoder" in refused(saved(tmp_path, {"model_state_dict": torch.zeros(2)}))
-    (tmp_path / "text.pt").write_text("not a checkpoint")
-    assert "not a torch file" in refused(tmp_path / "text.pt")
-    (tmp_path / "cut.pt").write_bytes(BUNDLE.read_bytes()[:50_000])
-    assert "not a torch file" in refused(tmp_path / "cut.pt")
-    (tmp_path / "empty.pt").write_bytes(b"")
-    assert "not a torch file" in refused(tmp_path / "empty.pt")
+    for content in (b"not a checkpoint", BUNDLE.read_bytes()[:50_000], b""):
+        (tmp_path / "other.pt").write_bytes(content)
+        assert "not a torch file" in refused(tmp_path / "other.pt")
 
 
 class Attack:
