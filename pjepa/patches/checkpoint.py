@@ -112,9 +112,7 @@ def build_encoder(variant_name: str, checkpoint: str, seed: int) -> VJEPA21Encod
 
 def random_encoder(variant: Variant, seed: int) -> VJEPA21Encoder:
     """Return an encoder with seeded random weights; global random state is untouched."""
-    encoder = empty_encoder(variant)
-    shapes = {name: value.shape for name, value in encoder.state_dict().items()}
-    encoder.load_state_dict({n: torch.empty(s) for n, s in shapes.items()}, assign=True)
+    encoder = empty_encoder(variant).to_empty(device="cpu")
     return initialise(encoder, torch.Generator().manual_seed(seed)).eval().requires_grad_(False)
 
 
