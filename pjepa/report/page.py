@@ -16,7 +16,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
-from markupsafe import Markup
 
 SCRIPTS = ("base.js", "charts.js", "timelines.js", "maps.js")
 SCROLL = '<div class="scroll" tabindex="0" role="region" aria-label="Table">'  # on narrow screens
@@ -80,7 +79,7 @@ class Page:
 
     def html(self) -> str:
         """Return the whole page."""
-        return _template().render(page=self, data=Markup(script_json(self.data)), scripts=SCRIPTS)
+        return _template().render(page=self, data=script_json(self.data), scripts=SCRIPTS)
 
     def markdown(self, title: str, without: Collection[str] = ()) -> str:
         """Return the text of the page without widgets, text as it is, and the named sections."""
@@ -116,9 +115,9 @@ def script_json(value: Any) -> str:
     return text.replace("<", "\\u003c")
 
 
-def markdown_html(text: str) -> Markup:
+def markdown_html(text: str) -> str:
     """Return Markdown as HTML; HTML inside it stays text, and pictures are left out."""
-    return Markup(_parser().render(text))
+    return str(_parser().render(text))
 
 
 @cache
@@ -127,7 +126,7 @@ def _template() -> Any:
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.filters["markdown"] = markdown_html
-    environment.globals["asset"] = lambda name: Markup(loader.get_source(environment, name)[0])
+    environment.globals["asset"] = lambda name: loader.get_source(environment, name)[0]
     return environment.get_template("page.html")
 
 

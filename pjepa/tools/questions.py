@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -239,11 +238,6 @@ class Answers:
     progress: Scored
     split: str
 
-    def values(self) -> dict[str, Any]:
-        """Return every number as JSON values."""
-        tables = {f"next at {share}": rows for share, rows in self.next.items()}
-        return rounded({**tables, "progress": self.progress})
-
 
 def score_answers(
     questions: Questions, roles: Roles, steps: Mapping[str, ByTake], times: Mapping[str, ByTake]
@@ -310,7 +304,8 @@ def answer_questions() -> Answers:
     ridges, times = progress_answers(questions, roles)
     answers = score_answers(questions, roles, guesses, times)
     with atomic_folder(paths.QUESTIONS) as folder:
-        write_json(folder / "tables.json", answers.values())
+        tables = {f"next at {share}": rows for share, rows in answers.next.items()}
+        write_json(folder / "tables.json", rounded({**tables, "progress": answers.progress}))
         steps["pjepa"][0].save(folder / NEXT)
         ridges["pjepa"].save(folder / PROGRESS)
         write_json(folder / ABOUT, {"encoder": encoder_id(paths.ENCODER)})
