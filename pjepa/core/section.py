@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from pjepa.core.tables import PARAMS
+from pjepa.core.text import did_you_mean
 from pjepa.storage.reading import read_yaml
 from pjepa.ui.console import InputError
 
@@ -127,8 +127,7 @@ def _allowed(kind: type[BaseModel], loc: tuple[int | str, ...]) -> str:
 def _closest(kind: type[BaseModel], loc: tuple[int | str, ...]) -> str:
     owner = _field(kind, loc[:-1])
     names = list(getattr(kind if owner is None else owner.annotation, "model_fields", {}))
-    close = get_close_matches(str(loc[-1]), names, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(names)}"
+    return did_you_mean(str(loc[-1]), names, f"; known: {', '.join(names)}")
 
 
 # Values that params, code and the command line choose from; importing them costs nothing.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # spreadsheets read these as formulas
 NUMBER = re.compile(r"[*`]*[+-]?[\d.]")  # how a cell of a column of numbers begins
@@ -13,6 +14,12 @@ def natural(text: str) -> list[tuple[bool, int, str]]:
     """Return a key that sorts numbers inside names by value: G2 before G10."""
     parts = re.split(r"(\d+)", text)
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
+
+
+def did_you_mean(name: str, names: Iterable[str], otherwise: str = "", cutoff: float = 0.6) -> str:
+    """Return the end of an error about an unknown name: the nearest one, or what else to say."""
+    near = get_close_matches(name, list(names), n=1, cutoff=cutoff)
+    return f"; did you mean {near[0]}?" if near else otherwise
 
 
 def sheet_cell(text: str) -> str:

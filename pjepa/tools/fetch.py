@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from fnmatch import fnmatch
 from pathlib import Path
 
 import torch
 
+from pjepa.core.text import did_you_mean
 from pjepa.patches.checkpoint import (
     encoder_state,
     named_variant,
@@ -73,9 +73,8 @@ def known_item(name: str) -> CatalogueItem:
     """Return the item of that name."""
     if name in CATALOGUE:
         return CATALOGUE[name]
-    close = get_close_matches(name, CATALOGUE, n=1)
-    hint = f"did you mean {close[0]}?" if close else "see `pjepa fetch --list`"
-    raise InputError(f"{name!r}: nothing of that name to fetch; {hint}")
+    hint = did_you_mean(name, CATALOGUE, "; see `pjepa fetch --list`")
+    raise InputError(f"{name!r}: nothing of that name to fetch{hint}")
 
 
 def local_files(item: CatalogueItem) -> list[Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +13,7 @@ from matplotlib.figure import Figure
 
 from pjepa.core.section import read_section
 from pjepa.core.tables import VideoRow, read_classes, read_segments, read_videos
+from pjepa.core.text import did_you_mean
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.encode import open_take
 from pjepa.report.figures import house_style, save_png
@@ -55,8 +55,7 @@ def shown_take(take_id: str) -> ShownTake:
         rows, names, spans = source.videos, source.classes.names, source.segments
     by_id = {row.take_id: row for row in rows}
     if take_id not in by_id:
-        near = get_close_matches(take_id, list(by_id), n=1, cutoff=0.3)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(take_id, by_id, cutoff=0.3)
         raise InputError(f"no take {take_id!r} among {len(by_id)}{hint}")
     named = [
         (float(s.start_s), float(s.end_s), names[s.label] if s.label >= 0 else "unknown")

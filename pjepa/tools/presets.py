@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches, unified_diff
+from difflib import unified_diff
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import RoundTripRepresenter
 
 from pjepa.core.section import Section, read_params
+from pjepa.core.text import did_you_mean
 from pjepa.storage.writing import atomic_file
 from pjepa.tools.params import Params, validated
 from pjepa.tools.paths import PARAMS
@@ -49,9 +50,8 @@ def preset_values(name: str, keep: Sequence[str] = (), folder: Path | None = Non
     folder = folder or preset_folder()
     names = preset_names(folder)
     if name not in names:
-        close = get_close_matches(name, names, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names) or 'none'}"
-        raise InputError(f"preset {name!r}: no such preset in {folder}/; {hint}")
+        hint = did_you_mean(name, names, f"; known: {', '.join(names) or 'none'}")
+        raise InputError(f"preset {name!r}: no such preset in {folder}/{hint}")
     path = folder / f"{name}.yaml"
     changes = {**read_params(path), **_kept_sections(keep)}
     return validated(changes, f"{path} with the kept sections" if keep else path)
