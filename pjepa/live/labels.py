@@ -253,17 +253,14 @@ class Decided(PredictedStep):
     algorithmic_s: float
     compute_s: float
 
+    @property
+    def latency(self) -> float:
+        return self.algorithmic_s + self.compute_s
+
     def row(self) -> dict[str, object]:
         """Return the values of one JSON line; what a run has no outlook for is left out."""
-        values = {
-            "start": self.start,
-            "end": self.end,
-            "label": self.label,
-            "score": self.score,
-            "latency": self.algorithmic_s + self.compute_s,
-            "algorithmic_s": self.algorithmic_s,
-            "compute_s": self.compute_s,
-        }
+        names = ("start", "end", "label", "score", "latency", "algorithmic_s", "compute_s")
+        values = {name: getattr(self, name) for name in names}
         rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in values.items()}
         return {**rounded, **self.outlook}
 

@@ -79,10 +79,8 @@ def remove(path: Path) -> None:
 
 def sync_all(path: Path) -> None:
     """Sync a file, or a folder with everything in it, to disk."""
-    if path.is_dir():
-        for inner in path.rglob("*"):
-            sync(inner)
-    sync(path)
+    for each in (*path.rglob("*"), path):  # there is nothing below a file
+        sync(each)
 
 
 def sync(path: Path) -> None:
