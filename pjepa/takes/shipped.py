@@ -262,8 +262,8 @@ def _read(path: Path, stamp: tuple[int, int]) -> Packed:
     tokens = tensor(path, content, "tokens", 2)
     if str(tokens.dtype) not in FLOATS:
         raise InputError(f"{path}: tokens: expected {' or '.join(FLOATS)}, found {tokens.dtype}")
-    times = np.array(tensor(path, content, "times", 1).double())  # copies let go of the file
-    offsets = np.array(tensor(path, content, "offsets", 1).long())
+    times = tensor(path, content, "times", 1).double().numpy().copy()  # copies let go of the file
+    offsets = tensor(path, content, "offsets", 1).long().numpy().copy()
     _check(path, names, tokens.shape[0], times, offsets)
     return Packed(path, names, offsets, times, tokens.shape[1], _rate(content, times))
 
