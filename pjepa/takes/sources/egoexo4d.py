@@ -39,14 +39,6 @@ BENCHMARK = "annotations/keystep_benchmark"
 FETCH = "fetch it with `egoexo --parts annotations`"
 
 
-@dataclass(frozen=True)
-class Steps:
-    """The benchmark's classes, and the label of every global step id."""
-
-    classes: Classes
-    label_of: Mapping[int, int]
-
-
 @dataclass
 class EgoTake:
     """A take that has keystep segments, each with its place in its file."""
@@ -64,7 +56,7 @@ def egoexo4d_source(config: DataConfig, root: Path) -> Source:
     """Return the annotated takes of train and val; the labels of test are not public."""
     own, builder = config.egoexo4d, SourceBuilder()
     base = inside(root, own.path, "the data root")
-    steps = read_steps(base / BENCHMARK / "label_mapping.csv")
+    classes, label_of = read_steps(base / BENCHMARK / "label_mapping.csv")
     takes, unknown = _annotated_takes(base)
     builder.missing["no entry in takes.json"] = unknown
     files = {}
@@ -86,18 +78,20 @@ def egoexo4d_source(config: DataConfig, root: Path) -> Source:
             continue
         builder.videos.append(video.row(take.name, below(own.path, files[take.name])))
         builder.takes.append(_row(take))
-        builder.segments += _segments(take, steps)
+        builder.segments += _segments(take, classes, label_of)
     builder.drop_empty()
     builder.note_late()
-    for same, count in Counter(builder.segments).items():
-        builder.seen["segments appear twice; tokens.overlap decides"] += [same.take_id] * (
-            count - 1
-        )
-    return builder.source(steps.classes, config)
+    twice = builder.seen["segments appear twice; tokens.overlap decides"]
+    for segment, count in Counter(builder.segments).items():
+        twice += [segment.take_id] * (count - 1)
+    return builder.source(classes, config)
 
 
-def read_steps(path: Path) -> Steps:
-    """Return classes by label_id; a step name shared by two scenarios gets its scenario added."""
+def read_steps(path: Path) -> tuple[Classes, dict[int, int]]:
+    """Return classes by label_id, and the label of every global step id.
+
+    A step name shared by two scenarios gets its scenario added.
+    """
     columns = ("label_id", "step_unique_id", "step_name", "scenario_name")
     rows: dict[int, Mapping[str, str]] = {}
     ids: dict[int, int] = {}
@@ -115,7 +109,7 @@ def read_steps(path: Path) -> Steps:
         else f"{row['step_name']} ({row['scenario_name']}, {row['step_unique_id']})"
         for row in ordered
     )  # fmt: skip
-    return Steps(Classes(names, None), ids)
+    return Classes(names, None), ids
 
 
 def _annotated_takes(base: Path) -> tuple[list[EgoTake], list[str]]:
@@ -184,7 +178,7 @@ def ego_video(take: EgoTake, base: Path, videos: str) -> str | None:
     return None
 
 
-def _segments(take: EgoTake, steps: Steps) -> Iterator[Annotation]:
+def _segments(take: EgoTake, classes: Classes, label_of: Mapping[int, int]) -> Iterator[Annotation]:
     """Yield the take's keysteps; label and step must be a pair of the mapping."""
     for where, segment in take.segments:
         start, end = (
@@ -194,9 +188,9 @@ def _segments(take: EgoTake, steps: Steps) -> Iterator[Annotation]:
         check_span(start, end, where)
         step, label, known = segment.get("step_unique_id"), segment.get("label_id"), None
         if step is not None:
-            known = steps.label_of.get(as_whole(step, f"{where}: step_unique_id"))
+            known = label_of.get(as_whole(step, f"{where}: step_unique_id"))
         label = known if label is None else as_whole(label, f"{where}: label_id")
-        if label is None or not 0 <= label < len(steps.classes.names):
+        if label is None or not 0 <= label < len(classes.names):
             raise InputError(f"{where}: label_id {label}, step {step}: not in label_mapping.csv")
         if known is not None and known != label:
             raise InputError(f"{where}: label_id {label}, but step {step} has label {known}")
