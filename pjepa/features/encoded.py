@@ -16,7 +16,8 @@ from pjepa.ui.console import InputError
 
 def encoded(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
     """Return the unmasked encoder over a whole take [T, d] (paper, "Inference")."""
-    return represented(encoder, take)[0]
+    segment = encoder_segments(encoder, take)
+    return encoder.encode(take.features, segment=segment).float().cpu().numpy()
 
 
 def represented(
@@ -27,11 +28,6 @@ def represented(
     `pjepa_segment` averages over each segment that the encoder knows; `forecast` says what follows
     a token's segment, and the segment's surprise.
     """
-    if take.features.shape[1] != encoder.config.d_in:
-        raise InputError(
-            f"take {take.take_id}: {take.features.shape[1]} channels, "
-            f"the encoder takes {encoder.config.d_in}"
-        )
     segment = encoder_segments(encoder, take)
     features = encoder.encode(take.features, segment=segment)
     tokens = features.float().cpu().numpy()
@@ -43,8 +39,12 @@ def represented(
 
 
 def encoder_segments(encoder: ProcedureEncoder, take: Take) -> np.ndarray:
-    """Return c(i) [T] of a take as this encoder counts it."""
+    """Return c(i) [T] of a take as this encoder counts it; its channels must be the encoder's."""
     name = f"take {take.take_id}"
+    if take.features.shape[1] != encoder.config.d_in:
+        raise InputError(
+            f"{name}: {take.features.shape[1]} channels, the encoder takes {encoder.config.d_in}"
+        )
     return encoder.segments(take.features, take.segment, name, take.recording)
 
 
