@@ -132,8 +132,7 @@ def rope_table_from_positions(positions: Tensor, head_dim: int) -> AngleTable:
 @lru_cache(maxsize=8)
 def rope_table(grid: PatchGrid, head_dim: int, device: torch.device) -> AngleTable:
     """Return the rotation table of a grid, computed once and shared by all layers and calls."""
-    with torch.inference_mode(False):  # a cached inference tensor could not be trained through
-        return rope_table_from_positions(token_positions(grid, device), head_dim)
+    return rope_table_from_positions(token_positions(grid, device), head_dim)
 
 
 def rotate(x: Tensor, rope: AngleTable) -> Tensor:

@@ -166,15 +166,6 @@ def test_the_residual_stream_stays_float32_under_autocast(width: int, positions:
     assert found == {torch.float32}
 
 
-@torch.no_grad()
-def test_two_tokens_per_step_are_the_papers_literal_reading(tmp_path: Path) -> None:
-    double = replace(SHAPE, queries=10)
-    pooler = stored(tmp_path, double)
-    assert pooler.facts.per_step == 2
-    assert pooler.tokens(PATCHES, limits([3, 9, 21])).shape == (66, 12)
-    assert pooler.window_tokens(PATCHES[:3]).shape == (6, 12)
-
-
 def test_a_train_take_gets_the_pooler_that_did_not_see_it(pooler: Pooler) -> None:
     main, other = pooler.tokens(PATCHES, take_id="new"), pooler.tokens(PATCHES, take_id="seen")
     np.testing.assert_array_equal(main, pooler.tokens(PATCHES))
@@ -183,13 +174,10 @@ def test_a_train_take_gets_the_pooler_that_did_not_see_it(pooler: Pooler) -> Non
     np.testing.assert_allclose(other[:5], (alone - 1)[:, ::-1] + 3, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(5, 6, 7), (5, 48), (5, 5, 8)])
-def test_other_patches_are_refused(pooler: Pooler, shape: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match=r"expected patches \[steps, 6, 8\]"):
-        pooler.tokens(np.zeros(shape, np.float16))
-
-
-def test_windows_too_long_or_empty_are_refused(pooler: Pooler) -> None:
+def test_other_patches_and_windows_too_long_or_empty_are_refused(pooler: Pooler) -> None:
+    for shape in ((5, 6, 7), (5, 48), (5, 5, 8)):
+        with pytest.raises(InputError, match=r"expected patches \[steps, 6, 8\]"):
+            pooler.tokens(np.zeros(shape, np.float16))
     for count in (0, 6):
         with pytest.raises(InputError, match="expected 1 to 5"):
             pooler.window_tokens(PATCHES[:count])

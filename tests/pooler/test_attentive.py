@@ -52,18 +52,6 @@ def test_padding_is_not_seen(case: str) -> None:
     assert (model(padded) - GOLDEN[f"{case}/out"]).abs().max() > 1e-2
 
 
-@torch.no_grad()
-def test_without_positions_patches_are_a_set() -> None:
-    model, x = built("pool_d4_q3"), GOLDEN["pool_d4_q3/input"]
-    order = torch.randperm(24, generator=torch.Generator().manual_seed(0))
-    assert (model(x[:, order]) - model(x)).abs().max() <= 1e-5
-
-
-def test_first_queries_are_those_of_the_whole() -> None:
-    model, x = built("pool_d4_q3"), GOLDEN["pool_d4_q3/input"]
-    assert torch.equal(model(x, queries=2), model(x)[:, :2])
-
-
 def test_initial_weights_follow_the_official_rule() -> None:
     torch.manual_seed(0)
     model = AttentivePooler(4, 256, 4, depth=4)
