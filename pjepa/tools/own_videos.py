@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from pjepa.core.section import FeatureFormat
 from pjepa.core.time import token_times
@@ -39,7 +38,7 @@ from pjepa.patches.store import (
 )
 from pjepa.storage.reading import read_object
 from pjepa.storage.sealed import remove_sealed
-from pjepa.storage.writing import atomic_file, remove_partials, write_json
+from pjepa.storage.writing import atomic_file, remove_partials, write_json, write_tensors
 from pjepa.streams.provenance import Provenance, StreamInfo
 from pjepa.streams.stream import StreamWriter, Take
 from pjepa.ui.console import InputError, say
@@ -205,7 +204,7 @@ def write_features(job: Job, info: PatchInfo, output: Output) -> None:
         if output.format == "parquet":
             _write_stream(partial, job.take_id, tokens, times, facts, output.dtype)
         elif output.format == "safetensors":
-            save_file({"features": tokens, "time_s": times}, partial)
+            write_tensors(partial, {"features": tokens, "time_s": times})
         else:
             with partial.open("wb") as file:
                 np.save(file, tokens)
