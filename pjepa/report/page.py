@@ -7,6 +7,7 @@ fills from one block of JSON; the script writes names with `textContent`, never 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,6 +19,7 @@ from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
 SCRIPTS = ("base.js", "charts.js", "timelines.js", "maps.js")
+HEADING, NEXT_HEADING = re.compile("### .*"), re.compile("##?# ")
 SCROLL = '<div class="scroll" tabindex="0" role="region" aria-label="Table">'  # on narrow screens
 
 
@@ -89,12 +91,8 @@ class Page:
                 texts += [f"## {section.title}", *_texts(section.parts)]
         below = [*texts[1:], "## "]  # a heading of widgets alone has no text below it
         pairs = zip(texts, below, strict=True)
-        return (
-            "\n\n".join(
-                text for text, after in pairs if not (text[:4] == "### " and after.startswith("##"))
-            )
-            + "\n"
-        )
+        written = [a for a, b in pairs if not (HEADING.fullmatch(a) and NEXT_HEADING.match(b))]
+        return "\n\n".join(written) + "\n"
 
 
 def _texts(parts: Sequence[Part]) -> list[str]:

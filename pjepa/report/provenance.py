@@ -46,14 +46,13 @@ def git_revision() -> Revision:
 
     Without Git, a repository or a commit it is empty.
     """
-    commit = _git("rev-parse", "--verify", "HEAD")
-    if commit is None:
+    head = _git("log", "-1", "--format=%H %cs")
+    if head is None:
         return Revision("")
+    commit, date = head.split()
     # -z: names as they are; --no-renames: one name per entry
-    status = _git("status", "--porcelain", "--no-renames", "-z", "--", *INPUTS)
-    entries = [] if status is None else status.split("\0")
-    date = (_git("show", "--no-patch", "--format=%cs", "HEAD") or "").strip()
-    return Revision(commit.strip(), tuple(entry[3:] for entry in entries if entry), date)
+    entries = (_git("status", "--porcelain", "--no-renames", "-z", "--", *INPUTS) or "").split("\0")
+    return Revision(commit, tuple(entry[3:] for entry in entries if entry), date)
 
 
 def read_origin(

@@ -94,6 +94,17 @@ def test_nothing_in_the_data_can_end_its_element() -> None:
     assert page.markdown("T", without=("a",)) == f"# T\n\n{escaped(name)}\n"
 
 
+def test_report_md_has_every_text_of_the_page_but_no_bare_heading() -> None:
+    page = Page("title")
+    chart = page.widget("lines", "key", [])
+    page.add("a", "A", [Columns(["### One\n\ntext", "### Two\n\nmore"]), "### Chart", chart])
+    page.add("b", "B", ["### Fold", Collapsible("Title", "| x |"), "### Last", chart])
+    assert page.markdown("T").split("\n\n") == [
+        "# T", "## A", "### One", "text", "### Two", "more", "## B", "### Fold", "#### Title",
+        "| x |\n",
+    ]  # fmt: skip
+
+
 def test_the_page_needs_nothing_else(run: ReportRun) -> None:
     text = run_page(run).html()
     assert HOSTILE not in text
