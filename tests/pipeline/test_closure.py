@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from itertools import chain
 from pathlib import Path
 
 import pytest
 import yaml
-from dvc.utils.serialize import modify_yaml
 
 from pjepa.probes import probe_names
 from tests.pipeline.imports import ROOT, imported, is_empty
@@ -154,17 +152,3 @@ def test_params_sections_are_those_the_stages_track() -> None:
     sections = set(yaml.safe_load(PARAMS.read_text()))
     assert {name.split(".")[0] for name in tracked} == sections - {"machine"}
     assert "probe" not in tracked, "a cell tracks its own probe's section only"
-
-
-def test_one_parameter_is_a_one_line_diff(tmp_path: Path) -> None:
-    """`dvc exp run -S` rewrites params.yaml: everything else must come out byte for byte."""
-    copy = tmp_path / "params.yaml"
-    copy.write_bytes(PARAMS.read_bytes())
-    with modify_yaml(copy):
-        pass
-    assert copy.read_bytes() == PARAMS.read_bytes()
-
-
-def test_params_are_written_plainly() -> None:
-    text = PARAMS.read_text()
-    assert not re.search(r"""["'\[\]{}]|\bnull\b|~|:\s*$\n(?!\s)""", text, re.MULTILINE)

@@ -1,17 +1,17 @@
 """The examples run as they stand."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from pjepa.streams.provenance import StreamInfo
-from pjepa.streams.stream import StreamWriter, Take, write_labels
+from pjepa.core.tables import Classes
 from tests.video.films import write_film
+from tests.worlds.token_projects import WIDTH, make_take, write_project
 
 pytestmark = pytest.mark.slow
 
@@ -48,24 +48,15 @@ def test_features_become_a_table(tmp_path: Path) -> None:
 
 
 def test_a_representation_becomes_a_data_loader(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    labels = {f"t{n}": rng.integers(0, 3, LONG).astype(np.int32) for n in range(6)}
-    still = np.zeros(LONG, np.int32)
-    path = tmp_path / "data/representations/pjepa/stream.parquet"
-    path.parent.mkdir(parents=True)
-    with StreamWriter(path, StreamInfo(source="x", fps=4.0, width=3), "float32") as writer:
-        for name, known in labels.items():
-            features = np.eye(3, dtype=np.float32)[known] + rng.normal(0, 0.1, (LONG, 3))
-            times = np.arange(LONG) / 4
-            writer.write(Take(name, features.astype(np.float32), times, still, still))
-    for folder in ("tokens", "takes"):
-        (tmp_path / "data" / folder).mkdir()
-    times = {name: np.arange(LONG) / 4 for name in labels}
-    rows = [(name, times[name], known) for name, known in labels.items()]
-    write_labels(tmp_path / "data/tokens/labels.parquet", rows)
-    splits = ["train"] * 4 + ["test"] * 2
-    table = pd.DataFrame({"take_id": list(labels), "split": splits})
-    table.to_parquet(tmp_path / "data/takes/takes.parquet")
+    takes, rng = {}, np.random.default_rng(0)
+    for number in range(6):
+        known = rng.integers(0, 3, LONG).astype(np.int32)
+        take = make_take([LONG], f"t{number}", number)
+        signal = 10 * np.eye(WIDTH, dtype=np.float32)[known]
+        takes[take.take_id] = (take.with_features(take.features + signal), known)
+    classes = Classes(("a", "b", "c"), None)
+    write_project(tmp_path, takes, classes, ["train"] * 4 + ["test"] * 2)
+    shutil.copytree(tmp_path / "data/tokens", tmp_path / "data/representations/pjepa")
     shown = run("pytorch_probe.py", tmp_path)
     assert shown.startswith("pjepa: ")
     assert float(shown.split()[1]) > 90

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from examples.ikea_asm import convert
 from pjepa.core.section import read_params
 from pjepa.storage.reading import read_json
+from pjepa.streams import stream as store
 from pjepa.streams.stream import StreamReader
 from pjepa.tools import paths
 from pjepa.tools.cli import app
@@ -23,7 +24,7 @@ from tests.examples.ikea import write_checkout
 from tests.pipeline.in_process import SMALL, merged, project, run_stages
 from tests.worlds.archives import WIDTH, write_archive, write_release
 from tests.worlds.bundles import write_bundle
-from tests.worlds.egoexo4d import take as take_facts
+from tests.worlds.egoexo4d import PLAN, Download, segment, take
 from tests.worlds.own_videos import write_own_videos, write_video
 
 pytestmark = pytest.mark.slow
@@ -65,7 +66,7 @@ def write_data(values: dict[str, Any], root: Path) -> None:
     elif data["source"] == "assembly101":
         write_recordings(root / "assembly101")
     elif data["source"] == "egoexo4d":
-        write_keysteps(root / "egoexo4d")
+        write_keysteps(root)
     elif data["source"] == "mstcn":
         write_checkout(root / "checkout")
         convert(root / "checkout", root / data["mstcn"]["dataset"])
@@ -98,32 +99,18 @@ def write_recordings(folder: Path) -> None:
         (coarse / "coarse_splits" / f"{split}_coarse_{kind}.txt").write_text("\n".join(lines))
 
 
-def write_keysteps(folder: Path) -> None:
-    """Ego-Exo4D's takes.json, keystep files and ego videos: seven takes of three keysteps."""
-    benchmark = folder / "annotations/keystep_benchmark"
-    benchmark.mkdir(parents=True)
-    steps, takes = ("cut", "stir", "wait"), []
-    segments: dict[str, list[dict[str, Any]]] = {"train": [], "val": []}
+def write_keysteps(root: Path) -> None:
+    """Ego-Exo4D: seven takes of three keysteps."""
+    world = Download(root)
+    world.takes, world.segments = [], {"train": [], "val": []}
     for number in range(7):
-        order = tuple(np.roll(steps, number))
-        facts = take_facts(f"uni_cooking_{number:02d}_1")
-        takes.append(facts | {"participant_uid": number, "duration_sec": 6.0})
-        videos = folder / "takes" / facts["take_name"] / "frame_aligned_videos"
-        write_video(videos / "aria01_214-1.mp4", order)
-        segments["train" if number < 5 else "val"] += [
-            {
-                "take_uid": facts["take_uid"], "take_name": facts["take_name"],
-                "start_time": 2.0 * k, "end_time": 2.0 * k + 2, "label_id": steps.index(step),
-                "step_unique_id": 10 + steps.index(step), "step_name": step,
-            }
-            for k, step in enumerate(order)
-        ]  # fmt: skip
-    (folder / "takes.json").write_text(json.dumps(takes))
-    for split, part in segments.items():
-        (benchmark / f"keystep_segment_{split}.json").write_text(json.dumps({"segments": part}))
-    rows = [f"{n},{10 + n},{step},Cooking" for n, step in enumerate(steps)]
-    header = "label_id,step_unique_id,step_name,scenario_name"
-    (benchmark / "label_mapping.csv").write_text("\n".join([header, *rows]))
+        name, order = f"uni_cooking_{number:02d}_1", np.roll(range(3), number).tolist()
+        world.takes.append(take(name) | {"participant_uid": number})
+        write_video(world.videos(name) / "aria01_214-1.mp4", tuple(PLAN[step] for step in order))
+        world.segments["train" if number < 5 else "val"] += [
+            segment(name, 2.0 * k, 2.0 * k + 2, step) for k, step in enumerate(order)
+        ]
+    world.write()
 
 
 def miniature(name: str, root: Path) -> dict[str, Any]:
@@ -175,3 +162,18 @@ def check_table(name: str) -> None:
     guessed = CliRunner().invoke(app, ["table", "--latex"])
     assert guessed.exit_code == 0, guessed.output
     assert "\\toprule" in guessed.output
+
+
+def test_streams_in_parts_give_the_same_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream over 2 GB is a folder of parts, for every stage."""
+    values = miniature("release-assembly101-clip", tmp_path / "root")
+    found = []
+    for name, limit in (("whole", store.PART_BYTES), ("parts", 4000)):
+        monkeypatch.setattr(store, "PART_BYTES", limit)
+        project(tmp_path / name, monkeypatch, values, tmp_path / "root")
+        run_stages()
+        found.append(read_json(paths.METRICS))
+    assert len(list(paths.STREAM.iterdir())) > 1
+    assert found[0] == found[1]

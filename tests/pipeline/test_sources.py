@@ -1,53 +1,25 @@
-"""Real files of other sources through every stage in one process."""
+"""Own videos through every stage in one process: without labels, and with one that is damaged.
+
+The other sources run to the report in test_preset_runs.py.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from pjepa.core.tables import read_videos
 from pjepa.patches.store import SKIPPED, noted
-from pjepa.streams.stream import StreamReader, read_labels
+from pjepa.streams.stream import StreamReader
 from pjepa.tools import paths
 from pjepa.tools.cli import app
-from pjepa.ui.console import InputError
 from tests.pipeline.in_process import SMALL, STAGES, merged, project, run_stages
-from tests.worlds.assembly import SEQUENCES, SPANS, VIEW, write_annotations, write_lmdb
-from tests.worlds.bundles import EGOPROCEL, STEPS, frame_labels, write_bundle, write_egoprocel
 from tests.worlds.own_videos import write_own_videos, write_video
 
 pytestmark = pytest.mark.slow
-
-MSTCN = {"data": {"source": "mstcn", "mstcn": {"dataset": "gtea"}}}
-
-
-@pytest.mark.parametrize("fps", [4.0, 15.0])
-def test_a_bundle_with_its_own_features_runs_to_the_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fps: float
-) -> None:
-    write_bundle(tmp_path / "root" / "gtea")
-    values = merged(SMALL, MSTCN, {"tokens": {"fps": fps}})
-    project(tmp_path / "project", monkeypatch, values, tmp_path / "root")
-    said = run_stages()
-    assert "patches: the takes ship features" in said
-    assert "pooler: the takes ship features" in said
-    stream = StreamReader(paths.STREAM)
-    assert stream.info.fps == fps
-    assert stream.info.provenance.lookahead_s == pytest.approx(10 / 15)
-    assert json.loads((paths.PATCHES / "config.json").read_text())["kind"] == "shipped"
-    take = stream.read(stream.takes[0])
-    native = np.round(take.times * 15).astype(int)
-    assert native[:4].tolist() == ([0, 3, 7, 11] if fps == 4 else [0, 1, 2, 3])
-    np.testing.assert_array_equal(take.features[:, 0], native)  # the fixture counts its frames
-    assert (read_labels(paths.LABELS)[take.take_id] >= 0).all()
-    metrics = json.loads(paths.METRICS.read_text())
-    assert set(metrics["linear"]) == {"raw", "segment_mean", "pjepa"}
-    assert not list(paths.DEMO.rglob("*.mp4"))
-
 
 FOLDER = {
     "data": {"source": "folder", "folder": {"path": "own videos"}},
@@ -55,44 +27,30 @@ FOLDER = {
 }
 
 
-@pytest.mark.parametrize("labelled", [True, False])
-def test_own_videos_run_to_the_report_with_and_without_labels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labelled: bool
+def test_own_videos_without_labels_run_to_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "root"
     write_own_videos(root / "own videos")
-    change = {} if labelled else {"data": {"folder": {"labels": None}}}
-    project(tmp_path / "project", monkeypatch, merged(SMALL, FOLDER, change), root)
+    values = merged(SMALL, FOLDER, {"data": {"folder": {"labels": None}}})
+    project(tmp_path / "project", monkeypatch, values, root)
     said = run_stages()
     stream = StreamReader(paths.STREAM)
     assert stream.takes == ["a b", "d", "deep/c", "e"]
     assert all(length == 24 for length in stream.lengths)  # 6 s at 4 tokens per second
-    metrics = json.loads(paths.METRICS.read_text())
-    text = (paths.REPORT / "report.md").read_text()
-    for name in ("raw", "pjepa"):  # exported either way
+    for name in ("raw", "pjepa"):
         assert StreamReader(paths.representation(name) / "stream.parquet").takes == stream.takes
-    before = paths.STREAM.read_bytes(), paths.LABELS.read_bytes()
-    if labelled:
-        edit_a_label(root / "own videos/labels.csv")
-        again = run_stages(["takes", "patches", "pooler", "tokens"])
-        assert "4 takes, 0 encoded now" in again  # a label encodes nothing
-        after = paths.STREAM.read_bytes(), paths.LABELS.read_bytes()
-        assert (after[0] == before[0], after[1] == before[1]) == (True, False)
-        assert "splits drawn by group" in said
-        assert set(metrics["linear"]) == {"raw", "segment_mean", "pjepa"}
-    else:
-        assert metrics == {}
-        assert said.count("skipped, no take has labels") == 3
-        assert "features are in data/representations/" in said
-        shown = CliRunner().invoke(app, ["summary"])
-        assert (shown.exit_code, "no take has labels" in shown.stdout) == (0, True)
-        assert "No probe was run: no take has labels" in text
+    assert json.loads(paths.METRICS.read_text()) == {}
+    assert said.count("skipped, no take has labels") == 3
+    shown = CliRunner().invoke(app, ["summary"])
+    assert (shown.exit_code, "no take has labels" in shown.stdout) == (0, True)
+    text = (paths.REPORT / "report.md").read_text()
+    assert "No probe was run: no take has labels" in text
     assert str(tmp_path) not in (paths.REPORT / "report.json").read_text()
 
 
-@pytest.mark.parametrize("kind", ["mean", "action"])
 def test_a_take_that_cannot_be_decoded_is_left_out_by_every_later_stage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "root" / "own videos"
     write_own_videos(own)
@@ -100,7 +58,7 @@ def test_a_take_that_cannot_be_decoded_is_left_out_by_every_later_stage(
         write_video(own / f"{extra}.mp4", ("cut", "stir", "wait"))
         with (own / "labels.csv").open("a") as labels:
             labels.write(f"\n{extra},0,2,cut\n{extra},2,4,stir\n{extra},4,6,wait")
-    pooler = {"kind": kind, "window": 8, "depth": 1, "heads": 2, "epochs": 1, "scope": "take"}
+    pooler = {"kind": "action", "window": 8, "depth": 1, "heads": 2, "epochs": 1, "scope": "take"}
     values = merged(SMALL, FOLDER, {"patches": {"on_error": "skip"}, "pooler": pooler})
     project(tmp_path / "project", monkeypatch, values, tmp_path / "root")
     run_stages(["takes"])
@@ -112,64 +70,3 @@ def test_a_take_that_cannot_be_decoded_is_left_out_by_every_later_stage(
     for stream in (paths.STREAM, paths.representation("pjepa") / "stream.parquet"):
         assert StreamReader(stream).takes == ["a b", "d", "deep/c", "e", "g"]
     assert set(json.loads(paths.METRICS.read_text())["linear"]) == {"raw", "segment_mean", "pjepa"}
-
-
-def edit_a_label(path: Path) -> None:
-    head, first, rest = path.read_text().split("\n", 2)
-    path.write_text("\n".join([head, first.rsplit(",", 1)[0] + ",stir", rest]))
-
-
-def test_unlabelled_takes_under_annotated_segments_are_an_error_that_helps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_own_videos(tmp_path / "own videos")
-    values = merged(SMALL, FOLDER, {"data": {"folder": {"labels": None}}})
-    values["pjepa"] |= {"attention": "clip_causal", "segments": "annotated"}
-    project(tmp_path, monkeypatch, values)
-    with pytest.raises(InputError, match=r"no annotated segments.*block_causal.*segments=found"):
-        run_stages(["takes", "patches", "pooler", "tokens", "pretrain"])
-
-
-def stream_of(
-    root: Path, project_folder: Path, monkeypatch: pytest.MonkeyPatch, values: dict
-) -> StreamReader:
-    """The stream that the first stages make of a source."""
-    project(project_folder, monkeypatch, merged(SMALL, values), root)
-    run_stages(["takes", "patches", "pooler", "tokens"])
-    return StreamReader(paths.STREAM)
-
-
-def test_assembly101_from_lmdb_to_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = tmp_path / "root/assembly101"
-    write_annotations(base)
-    write_lmdb(base / "db_TSM_features" / VIEW)
-    values = {"data": {"source": "assembly101"}, "tokens": {"fps": 3.75}}
-    stream = stream_of(tmp_path / "root", tmp_path / "project", monkeypatch, values)
-    assert (stream.info.width, stream.info.source) == (2048, "TSM of Assembly101")
-    assert stream.info.provenance.train_labels
-    assert stream.info.provenance.lookahead_s == 0
-    for kind, (first, end) in SPANS.items():
-        take = stream.read(f"{kind}/{SEQUENCES[0]}/{VIEW}")
-        frames = np.arange(first, end, 8)
-        np.testing.assert_array_equal(take.features[:, 0], frames)
-        np.testing.assert_allclose(take.times, frames / 30)
-        middle = (first + end) // 2
-        np.testing.assert_array_equal(take.segment, frames >= middle)
-        labels = read_labels(paths.LABELS)[take.take_id]
-        np.testing.assert_array_equal(labels, np.where(frames >= middle, 2, 0))
-
-
-def test_egoprocel_tokens_keep_their_stamps_and_labels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_egoprocel(tmp_path / "root/egoprocel")
-    values = {"data": {"source": "egoprocel"}}
-    stream = stream_of(tmp_path / "root", tmp_path / "project", monkeypatch, values)
-    assert stream.info.provenance.lookahead_s == pytest.approx(3.2)
-    for number, name in enumerate(EGOPROCEL):
-        take, rows = stream.read(name), np.floor(np.arange(48) * 2.5).astype(int)
-        np.testing.assert_array_equal(take.features[:, 0], rows)
-        np.testing.assert_allclose(take.times, rows / 10)
-        truth = frame_labels(number, 120, STEPS)
-        expected = [STEPS.index(truth[row]) for row in rows]
-        assert read_labels(paths.LABELS)[name].tolist() == expected

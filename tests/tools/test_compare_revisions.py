@@ -56,9 +56,16 @@ def pjepa(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["compare", *arguments])
 
 
-def commit_first(*init: str) -> None:
-    """A project at tag `first`: `raw` in the DVC cache, `pjepa` in Git (as with `cache: false`)."""
-    dvc("init", "-q", *init)
+@pytest.mark.slow
+def test_revisions_are_read_with_dvc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`raw` is in the DVC cache, `pjepa` in Git; the project is a folder of its repository."""
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path)
+    git("init", "-q")
+    git("config", "user.name", "t")
+    git("config", "user.email", "t@example.org")
+    monkeypatch.chdir("project")
+    dvc("init", "-q", "--subdir")
     paths.PARAMS.write_text(PARAMS)
     git("add", ".")
     git("commit", "-qm", "nothing yet")
@@ -67,33 +74,6 @@ def commit_first(*init: str) -> None:
     git("add", ".")
     git("commit", "-qm", "first")
     git("tag", "first")
-
-
-@pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    git("init", "-q")
-    git("config", "user.name", "t")
-    git("config", "user.email", "t@example.org")
-    return tmp_path
-
-
-@pytest.mark.slow
-def test_the_project_may_be_a_folder_of_its_repository(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (repository / "project").mkdir()
-    monkeypatch.chdir(repository / "project")
-    commit_first("--subdir")
-    write_cells(1)
-    found = pjepa("first", "workspace")
-    assert found.exit_code == 0, found.output
-    assert "workspace - first" in found.output
-
-
-@pytest.mark.slow
-def test_revisions_are_read_with_dvc(repository: Path) -> None:
-    commit_first()
     write_cells(1)
     dvc("add", "-q", "results/probe/linear-raw")
     dvc("exp", "save", "--name", "second")
@@ -123,8 +103,6 @@ def test_revisions_are_read_with_dvc(repository: Path) -> None:
         assert refused.exit_code == 1
         assert refused.stderr.startswith(f"error: {text}"), refused.stderr
         assert refused.stderr.count("\n") == 1
-    write_cells(2, world=1)
-    assert "cannot be paired, linear-raw has other labels" in pjepa("first", "workspace").stderr
     shutil.rmtree(".dvc/cache")
     lost = pjepa("second").stderr
     assert lost.startswith("error: second: results/probe/linear-raw/details.json: cannot be read (")

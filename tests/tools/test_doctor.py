@@ -85,16 +85,13 @@ def test_a_missing_package(
 )  # fmt: skip
 def test_lines_of_a_project(outside: Path, params: str, what: str, state: str, detail: str) -> None:
     (outside / "params.yaml").write_text(params)
+    if state == "ok":
+        author = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+        for words in (["init", "-q"], [*author, "commit", "-q", "--allow-empty", "-m", "x"]):
+            subprocess.run(["git", *words], check=True)
+        assert by_name(doctor.project())["git"].state == "ok"
     result = by_name(doctor.project())[what]
     assert (result.state, detail in result.detail) == (state, True), result
-
-
-def test_git_is_known_by_its_commit(outside: Path) -> None:
-    (outside / "params.yaml").write_text("{}")
-    subprocess.run(["git", "init", "-q"], check=True)
-    author = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    subprocess.run(["git", *author, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
-    assert by_name(doctor.project())["git"].state == "ok"
 
 
 def test_a_film_that_does_not_read_back_is_broken(

@@ -41,10 +41,6 @@ def preset(name):
     return Params.model_validate(read_params(PRESETS / f"{name}.yaml"))
 
 
-def test_all_are_known():
-    assert set(ALL) == set(TRAINING) | set(EVALUATED)
-
-
 @pytest.mark.parametrize("name", [*ENCODERS, *EVALUATED])
 def test_the_encoder_is_the_released_files(name):
     """Where the mode uses no block (clip-causal), the block does not count."""
@@ -66,23 +62,9 @@ def test_an_evaluation_trains_nothing_but_probes(name):
     assert params.pjepa.init_from == f"release:{EVALUATED[name][0]}"
     assert (params.pjepa.epochs, params.select.by) == (0, "last")
     assert (params.tokens.dtype, params.features.dtype) == ("float32", "float32")
-    assert params.data.source == "archive"
     drops = (20, 26) if EVALUATED[name][1] == 768 else (5, 15)
     fit = params.probe.linear.paper
     assert (fit.epochs, fit.lr, fit.weight_decay, fit.milestones) == (30, 1e-3, 0, drops)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_the_stream_is_the_archives(name):
-    """Rates and sequences as the release's loaders build them; every preset brings its data."""
-    params = preset(name)
-    rates = {"assembly101": 3.75, "egoprocel_fact": 4.0, "egoprocel_pooled": 4.0}
-    assert params.data.source == "archive"
-    assert params.tokens.fps == rates.get(params.data.archive.set, 1.0)
-    annotated = params.data.archive.set in rates
-    assert (params.tokens.gaps, params.tokens.overlap) == (
-        ("drop", "duplicate") if annotated else ("keep", "clip")
-    )
 
 
 @pytest.mark.parametrize("name", TRAINING)
@@ -102,18 +84,21 @@ def test_training_is_the_releases(name):
         for epoch in fall
     ]
     assert rates == pytest.approx([1e-4, 1e-5])
-
-
-@pytest.mark.parametrize("name", TRAINING)
-def test_the_token_budget_never_splits_a_batch(name):
-    """The release counts takes: 6930 tokens is its longest window."""
-    pjepa = preset(name).pjepa
+    # The release counts takes: 6930 tokens is its longest window.
     assert pjepa.batch_takes * (pjepa.crop_tokens or 6930) <= pjepa.batch_tokens
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_preset_holds_only_what_differs(name):
-    """And in which precision it trains, whatever the default is."""
+def test_the_stream_is_the_archives_and_only_what_differs_is_written(name):
+    """Rates and sequences as the release's loaders build them; and the precision, always."""
+    assert name in {*TRAINING, *EVALUATED}
+    params = preset(name)
+    rates = {"assembly101": 3.75, "egoprocel_fact": 4.0, "egoprocel_pooled": 4.0}
+    assert params.data.source == "archive"
+    assert params.tokens.fps == rates.get(params.data.archive.set, 1.0)
+    annotated = params.data.archive.set in rates
+    expected = ("drop", "duplicate") if annotated else ("keep", "clip")
+    assert (params.tokens.gaps, params.tokens.overlap) == expected
     defaults = dotted(Params().model_dump(mode="json"))
     values = dotted(read_params(PRESETS / f"{name}.yaml"))
     repeated = {place for place, value in values.items() if value == defaults[place]}
