@@ -92,12 +92,9 @@ def same(parts, rest, whole):
     torch.testing.assert_close(surprise, whole.surprise, atol=1e-5, rtol=0)
 
 
-def test_heads_without_the_next_segment_are_refused():
+def test_runs_and_heads_without_the_next_segment_are_refused(tmp_path):
     with pytest.raises(InputError, match="a forecast needs 1"):
         Forecaster(encoder(), NeighbourHeads(16, 6, (-1, 2)))
-
-
-def test_a_run_without_heads_is_one_line(tmp_path):
     encoder().save_pretrained(tmp_path)
     assert not can_forecast(tmp_path)
     with pytest.raises(InputError, match=r"pretrain with pjepa\.neighbours"):

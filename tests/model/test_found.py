@@ -65,27 +65,20 @@ def slow_segments(features: np.ndarray, found: FoundParameters) -> list[int]:
 
 
 @given(st.integers(0, 10_000), st.integers(0, 60), CONFIGS, st.floats(0.0, 4.0))
-def test_equals_the_definition(
+def test_whole_or_one_token_at_a_time_it_is_the_definition_within_bounds_and_memory(
     seed: int, count: int, config: FoundConfig, threshold: float
 ) -> None:
     found = FoundParameters(config, threshold, np.array([1.0, 2.0, 0.5]))
     features = walk(seed, count)
-    assert found_segments(features, found).tolist() == slow_segments(features, found)
-
-
-@given(st.integers(0, 10_000), st.integers(1, 200), CONFIGS, st.floats(0.0, 4.0))
-def test_one_token_at_a_time_gives_the_same_within_bounds_and_memory(
-    seed: int, count: int, config: FoundConfig, threshold: float
-) -> None:
-    found = FoundParameters(config, threshold, np.ones(3))
-    features = walk(seed, count)
+    expected = slow_segments(features, found)
+    assert found_segments(features, found).tolist() == expected
     online, ids = OnlineSegments(SegmentRule("found", found=found)), []
     for token in features:
         ids.append(int(online.push(token[None], ends=False)[0, 0]))
         assert len(online.state()["recent"]) <= 2 * config.window
-    assert found_segments(features, found).tolist() == ids
+    assert ids == expected
     lengths = runs(np.array(ids))[1]
-    assert lengths.max() <= config.max_tokens
+    assert (lengths <= config.max_tokens).all()
     assert (lengths[:-1] >= config.shortest).all()
 
 
@@ -99,14 +92,6 @@ def test_changes_are_found_within_a_window() -> None:
     assert len(starts) == len(lengths)
     assert delay.min() >= 0
     assert delay.max() <= 2 * config.window
-
-
-def test_calm_and_restless_takes_are_cut_alike() -> None:
-    features = walk(3, 300)
-    found = FoundParameters(FoundConfig(10, 40), 1.5, np.ones(3))
-    np.testing.assert_array_equal(
-        found_segments(features, found), found_segments(4 * features + 7, found)
-    )
 
 
 def test_a_still_picture_ends_segments_by_length_only() -> None:

@@ -10,8 +10,6 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from pjepa.model import release as release_table
-from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.release import (
     RELEASED,
     Architecture,
@@ -54,82 +52,60 @@ def saved(folder, content, name="some.pt"):
     return folder / name
 
 
-def released(path, architecture=CLIP):
-    """The table's entry that a file would have if it were one of the five."""
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    size = path.stat().st_size
-    return Released(size, digest, "test", Architecture.model_validate(architecture))
+@pytest.fixture
+def in_table(monkeypatch):
+    """The table knows the bare file as one of the released."""
+    digest = hashlib.sha256(BARE.read_bytes()).hexdigest()
+    entry = Released(BARE.stat().st_size, digest, "test", Architecture.model_validate(CLIP))
+    monkeypatch.setitem(RELEASED, "fake_clip", entry)
 
 
 @pytest.mark.parametrize("path", [BUNDLE, LEMON])
-def test_bundles_carry_their_architecture(path):
-    encoder = load_release(path)
+def test_bundles_carry_their_architecture_and_are_not_mapped(path, tmp_path):
+    """A file overwritten after loading must not change the weights."""
+    copy = tmp_path / "copy.pt"
+    copy.write_bytes(path.read_bytes())
+    encoder = load_release(copy)
+    copy.write_bytes(bytes(copy.stat().st_size))
     assert not encoder.training
     same_encoding(encoder, "block")
 
 
 def test_a_training_snapshot_gives_its_student():
     state = torch.load(SNAPSHOT, weights_only=True)["model_state_dict"]
-    encoder = load_release(SNAPSHOT)
-    own = encoder.state_dict()
+    own = load_release(SNAPSHOT).state_dict()
     student = {k.removeprefix("student_enc."): v for k, v in state.items() if "student_enc." in k}
     assert len(student) == 4 * 12 + 6
     assert all(torch.equal(own[name], value) for name, value in student.items())
 
 
-def test_a_bare_file_takes_what_tensors_do_not_show():
-    same_encoding(load_release(BARE, architecture=CLIP), "clip")
+def test_a_bare_file_takes_what_tensors_do_not_show_or_says_which_fields_to_pass():
     few = {name: CLIP[name] for name in UNSEEN}
-    same_encoding(load_release(str(BARE), architecture=few), "clip")
-    other = load_release(BARE, architecture={**few, "enc_heads": 4})
-    assert (encoding(other, "clip") - EXPECTED["clip.y"][0]).abs().max() > 1e-2
-
-
-def test_the_file_is_not_mapped_any_more(tmp_path):
-    """A file overwritten after loading must not change the weights."""
-    path = tmp_path / "copy.pt"
-    path.write_bytes(BUNDLE.read_bytes())
-    encoder = load_release(path)
-    path.write_bytes(bytes(path.stat().st_size))
-    same_encoding(encoder, "block")
-
-
-def test_a_bare_unknown_file_says_which_fields_to_pass():
+    for path, architecture in ((BARE, CLIP), (str(BARE), few)):
+        same_encoding(load_release(path, architecture=architecture), "clip")
     message = refused(BARE)
     assert str(BARE) in message
     assert all(name in message for name in UNSEEN)
     assert "d_in" not in message
 
 
-def test_the_table_knows_names_and_contents(tmp_path, monkeypatch):
-    monkeypatch.setitem(release_table.RELEASED, "fake_clip", released(BARE))
-    for name in ("fake_clip.pt", "renamed.pt", "without_suffix"):
-        path = tmp_path / name
-        path.write_bytes(BARE.read_bytes())
-        same_encoding(load_release(path), "clip")
-
-
-@pytest.mark.parametrize("change", [lambda b: b + b"x", lambda b: b[:-1] + b"x"])
-def test_a_known_name_with_other_content_is_refused(tmp_path, monkeypatch, change):
-    monkeypatch.setitem(release_table.RELEASED, "fake_clip", released(BARE))
-    path = tmp_path / "fake_clip.pt"
-    path.write_bytes(change(BARE.read_bytes()))
-    message = refused(path)
-    assert "is not the released fake_clip.pt" in message
-    path.write_bytes(BUNDLE.read_bytes())
-    assert "is not the released fake_clip.pt" in refused(path)
-    same_encoding(load_release(path, architecture={}), "block")
-
-
-def test_an_id_is_found_under_the_data_root(tmp_path, monkeypatch):
-    monkeypatch.setitem(release_table.RELEASED, "fake_clip", released(BARE))
+def test_the_table_knows_contents_and_ids_under_the_data_root(tmp_path, monkeypatch, in_table):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PJEPA_DATA_ROOT", str(tmp_path))
     (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "fake_clip.pt").write_bytes(BARE.read_bytes())
-    monkeypatch.chdir(tmp_path)
-    same_encoding(load_release("fake_clip"), "clip")
-    same_encoding(load_release("fake_clip.pt"), "clip")
+    for name in ("checkpoints/fake_clip.pt", "renamed.pt", "without_suffix"):
+        (tmp_path / name).write_bytes(BARE.read_bytes())
+    for source in ("fake_clip", "fake_clip.pt", "renamed.pt", tmp_path / "without_suffix"):
+        same_encoding(load_release(source), "clip")
     same_encoding(init_encoder("release:fake_clip"), "clip")
+
+
+def test_a_known_name_with_other_content_is_refused(tmp_path, in_table):
+    path, known = tmp_path / "fake_clip.pt", BARE.read_bytes()
+    for content in (known + b"x", known[:-1] + b"x", BUNDLE.read_bytes()):
+        path.write_bytes(content)
+        assert "is not the released fake_clip.pt" in refused(path)
+    same_encoding(load_release(path, architecture={}), "block")
 
 
 @pytest.mark.parametrize("root", [None, "some-root"])
@@ -153,8 +129,8 @@ def test_offline_the_missing_file_and_its_place_are_named(tmp_path, monkeypatch,
 def test_an_unknown_name_lists_the_known(tmp_path):
     message = refused("assembly101")
     assert all(name in message for name in RELEASED)
-    assert "neither a file" in refused(tmp_path)
-    assert "neither a file" in refused("../assembly101_tsm_clip")
+    for source in (tmp_path, "../assembly101_tsm_clip"):
+        assert "neither a file" in refused(source)
 
 
 @pytest.mark.parametrize(
@@ -193,35 +169,28 @@ def test_an_impossible_architecture_is_one_line(tmp_path, field, value, message)
     assert message in refused(BUNDLE, architecture={field: value})
 
 
-def test_other_files_are_refused(tmp_path):
-    assert "no released encoder" in refused(FILES / "head_bare_fc.pt")
-    assert "holds a list, expected a dict" in refused(saved(tmp_path, [1, 2]))
-    assert "no released encoder" in refused(saved(tmp_path, {"model_state_dict": torch.zeros(2)}))
-    for content in (b"not a checkpoint", BUNDLE.read_bytes()[:50_000], b""):
-        (tmp_path / "other.pt").write_bytes(content)
-        assert "not a torch file" in refused(tmp_path / "other.pt")
-
-
 class Attack:
     def __reduce__(self):
         return (Path.touch, (Path("attacked"),))
 
 
-def test_no_code_of_a_file_runs(tmp_path, monkeypatch):
+def test_other_files_are_refused_and_no_code_of_a_file_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    content = torch.load(BUNDLE, weights_only=True)
-    path = saved(tmp_path, {**content, "note": Attack()})
-    assert "not a torch file that loads safely" in refused(path)
-    (tmp_path / "plain.pt").write_bytes(pickle.dumps({"note": Attack()}))
-    refused(tmp_path / "plain.pt")
+    assert "no released encoder" in refused(FILES / "head_bare_fc.pt")
+    assert "holds a list, expected a dict" in refused(saved(tmp_path, [1, 2]))
+    assert "no released encoder" in refused(saved(tmp_path, {"model_state_dict": torch.zeros(2)}))
+    pickled = pickle.dumps({"note": Attack()})
+    for content in (b"not a checkpoint", BUNDLE.read_bytes()[:50_000], b"", pickled):
+        (tmp_path / "other.pt").write_bytes(content)
+        assert "not a torch file" in refused(tmp_path / "other.pt")
+    content = {**torch.load(BUNDLE, weights_only=True), "note": Attack()}
+    assert "not a torch file that loads safely" in refused(saved(tmp_path, content))
     assert not Path("attacked").exists()
 
 
 def test_init_from_reads_folders_and_remembers_who_chose(tmp_path):
     load_release(BUNDLE).save_pretrained(tmp_path)
-    encoder = init_encoder(str(tmp_path))
-    assert isinstance(encoder, ProcedureEncoder)
-    same_encoding(encoder, "block")
+    same_encoding(init_encoder(str(tmp_path)), "block")
     assert init_selection(str(tmp_path)) == "none"
     (tmp_path / "selection.json").write_text('{"selection_labels": "holdout"}')
     assert init_selection(str(tmp_path)) == "holdout"
