@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from examples.ikea_asm import FLOOR, FOLDS, convert, person_folds
+from examples.ikea_asm import FLOOR, FOLDS, convert
 from pjepa.takes.config import DataConfig
 from pjepa.takes.sources.registry import open_source
 from tests.examples.ikea import CLASSES, PEOPLE, RUNS, write_checkout
@@ -15,7 +15,7 @@ def folder(tmp_path):
     return tmp_path / "ikea_asm"
 
 
-def test_the_source_reads_what_is_written(folder):
+def test_the_source_reads_bounded_logs_of_three_cameras(folder):
     own = {"dataset": "ikea_asm", "fps": 24, "lookahead_s": 40, "background": "NA",
            "train_labels": True}  # fmt: skip
     config = DataConfig.model_validate({"source": "mstcn", "mstcn": own})
@@ -25,9 +25,6 @@ def test_the_source_reads_what_is_written(folder):
     assert len(source.segments) == RUNS * len(PEOPLE) * 2
     assert source.features.train_labels
     assert not source.notes
-
-
-def test_features_are_bounded_logs_of_three_cameras(folder):
     for path in (folder / "features").iterdir():
         features = np.load(path)
         assert features.shape[1] == 3 * len(CLASSES)
@@ -48,10 +45,3 @@ def test_a_person_is_tested_once_and_never_trained_on(folder):
         assert not seen["train"] & seen["test"]
         tested += sorted(seen["test"])
     assert sorted(tested) == sorted(PEOPLE)
-
-
-def test_folds_are_about_equally_long():
-    frames = {f"p{n:02d}": 1000 + 137 * (n % 7) for n in range(26)}
-    fold_of = person_folds(frames)
-    total = [sum(frames[p] for p, f in fold_of.items() if f == k) for k in range(1, FOLDS + 1)]
-    assert max(total) - min(total) <= max(frames.values())

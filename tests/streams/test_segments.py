@@ -1,40 +1,17 @@
 """Segment coordinates, and the one entry that says which segments attention uses."""
 
-from itertools import groupby
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pjepa.core.runs import attention_segments, runs
-from pjepa.metrics.segmentation import label_runs
-from pjepa.model.segments import (
-    FoundConfig,
-    FoundParameters,
-    SegmentRule,
-    take_segments,
-)
+from pjepa.core.runs import attention_segments
+from pjepa.model.segments import FoundConfig, FoundParameters, SegmentRule, take_segments
 from pjepa.ui.console import InputError
 
-IDS = st.lists(st.integers(-1, 3), max_size=40)
 FOUND = FoundParameters(FoundConfig(8, 20), 1.5, np.ones(4))
 
 
 def noise(count: int, width: int = 4, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
-
-
-@given(IDS)
-def test_runs_are_the_groups_of_equal_neighbours(ids: list[int]) -> None:
-    starts, lengths = runs(np.array(ids, np.int64))
-    groups = [(key, len(list(part))) for key, part in groupby(ids)]
-    assert lengths.tolist() == [length for _, length in groups]
-    assert starts.tolist() == np.cumsum([0, *lengths])[:-1].tolist()
-    found = label_runs(np.array(ids, np.int64))
-    assert found.labels.tolist() == [key for key, _ in groups]
-    assert found.ends.tolist() == (starts + lengths).tolist()
-    assert len(found.of_frame) == len(ids)
 
 
 def test_annotated_segments_are_the_streams_own_with_gaps_between() -> None:
@@ -50,6 +27,8 @@ def test_a_take_without_annotations_is_named_not_made_bidirectional(
 ) -> None:
     with pytest.raises(InputError, match=r"take x: .*attention=block_causal pjepa.segments=fixed"):
         take_segments(noise(5), segment, SegmentRule("annotated"), "take x")
+    with pytest.raises(InputError, match="need a threshold"):
+        SegmentRule("found")
 
 
 def test_other_kinds_need_no_annotation_and_ignore_one() -> None:
@@ -72,17 +51,3 @@ def test_no_segment_reaches_into_the_next_recording(kind: str) -> None:
     np.testing.assert_array_equal(
         found, np.concatenate([a + b for a, b in zip(parts, firsts, strict=False)])
     )
-
-
-def test_a_rule_without_a_threshold_says_so() -> None:
-    with pytest.raises(InputError, match="need a threshold"):
-        SegmentRule("found")
-
-
-@pytest.mark.parametrize("kind", ["annotated", "fixed", "found"])
-def test_every_kind_takes_any_length(kind: str) -> None:
-    rule = SegmentRule(kind, 3, FOUND)  # type: ignore[arg-type]
-    for count in (1, 2, 9):
-        found = take_segments(noise(count), np.zeros(count, np.int64), rule)
-        assert found[0] == 0
-        assert set(np.diff(found)) <= {0, 1}

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,6 +42,13 @@ MEAN = MeanPooler(facts(), "average")
 
 def config(gaps: str = "keep", overlap: str = "clip") -> TokensConfig:
     return TokensConfig(gaps=gaps, overlap=overlap)  # type: ignore[arg-type]
+
+
+def labelled(limits: np.ndarray, labels: list[int]) -> pd.DataFrame:
+    """The table of the segments of take x."""
+    start_s, end_s = limits.T
+    columns = {"take_id": "x", "segment": range(len(limits)), "start_s": start_s, "end_s": end_s}
+    return pd.DataFrame(columns | {"label": np.array(labels, np.int32)})
 
 
 def held(limits: np.ndarray) -> list[list[int]]:
@@ -118,21 +124,6 @@ def test_windows_inside_segments_agree_with_the_tokens_segments(
         assert len(set(segment[window.start : window.stop].tolist())) == 1
 
 
-@given(SEGMENTS)
-def test_fail_refuses_exactly_the_takes_whose_segments_overlap(limits: np.ndarray) -> None:
-    ordered = in_time_order(limits)
-    overlap = any(
-        a_end > b_start for k, (_, a_end) in enumerate(ordered) for b_start, _ in ordered[k + 1 :]
-    )
-    if not overlap:
-        assert pairs(place("x", TIMES, limits, config(overlap="fail"))) == pairs(
-            place("x", TIMES, limits, config())
-        )
-        return
-    with pytest.raises(InputError, match=r"take x: segment \d+ .* and segment \d+ .*overlap"):
-        place("x", TIMES, limits, config(overlap="fail"))
-
-
 def test_fail_names_the_two_segments() -> None:
     limits = np.array([[6.0, 7.0], [0.0, 5.0], [1.0, 2.0], [4.5, 6.0]])
     message = r"take x: segment 0 \(0.00 to 5.00 s\) and segment 1 \(1.00 to 2.00 s\) overlap"
@@ -170,16 +161,7 @@ def test_tokens_carry_the_feature_time_and_label_of_their_step(tmp_path: Path) -
     with patch_writer(tmp_path / take_file_name("x"), INFO, 32) as writer:
         writer.append(values)
     limits = np.array([[5.0, 6.0], [1.0, 2.0], [1.5, 2.5]])
-    table = pd.DataFrame(
-        {
-            "take_id": "x",
-            "segment": [0, 1, 2],
-            "start_s": limits[:, 0],
-            "end_s": limits[:, 1],
-            "label": [7, 8, 9],
-        }
-    ).astype({"label": np.int32})
-    known = segment_labels(table, {"x": limits})["x"]
+    known = segment_labels(labelled(limits, [7, 8, 9]), {"x": limits})["x"]
     for gaps, overlap in (("keep", "clip"), ("drop", "clip"), ("drop", "duplicate")):
         placed = placed_takes(grid_times([ROW], 4.0), {"x": limits}, config(gaps, overlap))
         (take,) = materialised_takes([ROW], placed, {}, tmp_path, 4.0, MEAN, {})
@@ -199,10 +181,7 @@ def test_tokens_carry_the_feature_time_and_label_of_their_step(tmp_path: Path) -
 
 def test_tables_that_disagree_are_named() -> None:
     limits = np.array([[0.0, 1.0], [1.0, 2.0]])
-    table = pd.DataFrame(
-        {"take_id": "x", "segment": [0, 1], "start_s": [0.0, 1.0], "end_s": [1.0, 2.5]}
-        | {"label": [0, 1]}
-    )
+    table = labelled(np.array([[0.0, 1.0], [1.0, 2.5]]), [0, 1])
     for boundaries in ({"x": limits}, {}, {"x": limits, "y": limits}):
         with pytest.raises(InputError, match=r"take [xy]: .*hold different segments"):
             segment_labels(table, boundaries)
@@ -225,20 +204,6 @@ def test_provenance_says_whose_boundaries_chose_the_tokens(
     found = stream_info(facts(patches), config(gaps, overlap)).provenance
     assert (found.boundaries_train, found.boundaries_test) == (expected, expected)
     assert found.lookahead_s == 2.0
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, 2.0),
-        ({"window_mode": "trailing", "window_stride": 1}, 0.25),
-        ({"window_mode": "trailing", "window_stride": 3}, 0.75),
-        ({"tubelet": 1}, 0.0),
-    ],
-)
-def test_lookahead_follows_from_the_windows(changes: dict[str, Any], expected: float) -> None:
-    found = stream_info(facts(replace(INFO, **changes)), config())
-    assert found.provenance.lookahead_s == expected
 
 
 @pytest.mark.parametrize(
@@ -268,17 +233,3 @@ def test_lookahead_is_what_a_token_can_see_at_most(
     assert seen.max() <= ahead
     if scope == encoded or window == 1:
         assert seen.max() == ahead
-
-
-def test_supervision_is_in_the_provenance_and_the_pooler_is_named() -> None:
-    known = facts(
-        kind="action", window=8, scope="segment", train_labels=True,
-        selection_labels="holdout", folds=3, sha256="abc",
-    )  # fmt: skip
-    info = stream_info(known, config())
-    assert info.pooler is not None
-    assert info.pooler.model_dump() == {"kind": "action", "sha256": "abc", "supervised": True}
-    found = info.provenance
-    assert (found.train_labels, found.label_folds, found.selection_labels) == (True, 3, "holdout")
-    assert (found.boundaries_test, found.inside_segments) == ("annotated", False)
-    assert found.lookahead_s == 15 / 4
