@@ -112,7 +112,9 @@ def build_encoder(variant_name: str, checkpoint: str, seed: int) -> VJEPA21Encod
 
 def random_encoder(variant: Variant, seed: int) -> VJEPA21Encoder:
     """Return an encoder with seeded random weights; global random state is untouched."""
-    encoder = empty_encoder(variant).to_empty(device="cpu")
+    encoder = empty_encoder(variant)  # not by `to_empty`, which imports sympy for a second
+    values = {name: torch.empty(like.shape) for name, like in encoder.state_dict().items()}
+    encoder.load_state_dict(values, assign=True)
     return initialise(encoder, torch.Generator().manual_seed(seed)).eval().requires_grad_(False)
 
 
