@@ -1,4 +1,4 @@
-"""Streamed probes say what they say offline, whatever the pieces the take arrives in."""
+"""Streamed probes, and an encoder with one, say what they say offline, in pieces of any length."""
 
 import random
 
@@ -8,7 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjepa.live.labels import ProbeStream
+from pjepa.live.labels import LabelStream, ProbeStream
+from pjepa.model.config import EncoderConfig
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.segments import SegmentRule
 from pjepa.probes.attentive.config import AttentiveConfig
 from pjepa.probes.base.trained import Task
 from pjepa.probes.foreground.config import ForegroundConfig
@@ -16,11 +19,10 @@ from pjepa.probes.linear.probe import LinearProbe
 from pjepa.probes.ltcausal.config import LTCausalConfig
 from pjepa.probes.ltcontext import probe as ltcontext
 from pjepa.probes.ltcontext.attention import HIDDEN, Strides, Visibility
-from pjepa.probes.ltcontext.config import LTContextConfig
 from pjepa.ui.console import InputError
 from tests.probes.kinds import new_probe
 
-WIDTH, CLASSES, TOLERANCE = 5, 4, 1e-5
+WIDTH, CLASSES, TOLERANCE = 16, 4, 1e-5
 TASK = Task(WIDTH, CLASSES, background=0)
 ATTENTIVE = {"window": 11, "chunk": 4, "width": 8, "heads": 2}
 LTC = {"stages": 3, "layers": 3, "width": 8, "reduction": 2, "window": 4, "stride": 5}
@@ -90,6 +92,8 @@ def test_equal_to_offline_in_pieces_of_any_length(name, lengths, seed):
     for start, stop in pieces(len(x), draw):
         ended = stop == len(x) or bool(segment[stop] != segment[stop - 1])
         found.append(stream.push(x[start:stop], segment[start:stop], ended and stop > start))
+        if stop < len(x):  # a token is final as soon as the probe's sight allows
+            assert stream.count == (probe.sight.ends(segment) <= stop).sum()
         more = draw.randint(0, min(6, len(x) - stop))
         seen = stop + more
         if seen:
@@ -99,17 +103,6 @@ def test_equal_to_offline_in_pieces_of_any_length(name, lengths, seed):
             np.testing.assert_allclose(so_far, expected, atol=TOLERANCE)
     found.append(stream.finish())
     np.testing.assert_allclose(np.concatenate(found), probe.predict(x, segment), atol=TOLERANCE)
-
-
-@pytest.mark.parametrize("name", PROBES)
-def test_tokens_are_final_as_soon_as_sight_allows(name):
-    probe = MADE[name]
-    x, segment = take([5, 3, 9])
-    stream = ProbeStream(probe)
-    for end in range(1, len(x) + 1):
-        ended = end == len(x) or segment[end] != segment[end - 1]
-        stream.push(x[end - 1 : end], segment[end - 1 : end], ended)
-        assert stream.count == int((probe.sight.ends(segment) <= end).sum()) or end == len(x)
 
 
 @pytest.mark.parametrize("name", PROBES)
@@ -168,12 +161,35 @@ def test_memory_is_bounded():
         assert max(sizes[100:]) <= max(sizes[:100])
 
 
-def test_probes_of_the_whole_take_are_refused():
-    probe = new_probe("ltcontext", LTContextConfig(**LTC), TASK, 0)
-    with pytest.raises(InputError, match="whole take"):
-        ProbeStream(probe)
+@pytest.mark.parametrize("name", ["attentive", "ltcausal"])
+@pytest.mark.parametrize("attention", ["clip_causal", "block_causal", "token_causal"])
+@settings(max_examples=10, deadline=None)
+@given(lengths_of, st.integers(0, 99))
+def test_an_outside_signal_ends_segments(name, attention, lengths, seed):
+    torch.manual_seed(0)
+    shape = {"d_in": 6, "width": WIDTH, "depth": 2, "heads": 2, "block": 4}
+    encoder = ProcedureEncoder(EncoderConfig(attention=attention, **shape)).eval()
+    probe, draw = MADE[name], random.Random(seed)
+    x = np.random.default_rng(seed).normal(size=(sum(lengths), 6)).astype(np.float32)
+    segment = np.repeat(np.arange(len(lengths)), lengths)
+    stream, found, end = LabelStream(encoder, probe, SegmentRule("annotated")), [], 0
+    for length in lengths:
+        stop = end + length
+        while end < stop:
+            count = min(stop - end, draw.randint(1, 5))
+            found.append(stream.push(x[end : end + count]))
+            end += count
+        found.append(stream.end_segment())
+        seen = encoder.encode(x[:end], np.bincount(segment[:end]).tolist()).numpy()
+        expected = probe.predict(seen, segment[:end])
+        so_far = np.concatenate([*found, stream.peek()])
+        np.testing.assert_allclose(so_far, expected, atol=TOLERANCE)
+        if attention != "block_causal":
+            assert stream.waiting == 0  # the signal decided everything
+    found.append(stream.finish())
+    np.testing.assert_allclose(np.concatenate(found), expected, atol=TOLERANCE)
 
 
 def test_features_of_another_width_are_named():
-    with pytest.raises(InputError, match=r"\[n, 5\]"):
+    with pytest.raises(InputError, match=r"\[n, 16\]"):
         ProbeStream(linear()).push(np.zeros((2, 7), np.float32), np.zeros(2, np.int64))

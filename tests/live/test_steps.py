@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pjepa.core.runs import runs
+from pjepa.live.labels import StepRuns
 from pjepa.live.steps import Cleaning, cleaned_labels, lasting_labels, smoothed
 
 
@@ -50,3 +51,11 @@ def test_seconds_become_tokens_and_cuts_are_kept():
 def test_a_probability_of_zero_forbids_nothing():
     scores = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     assert lasting_labels(scores, 3).tolist() == [0, 0, 0]
+
+
+def test_a_jump_in_time_ends_a_step():
+    runs = StepRuns(0.25)
+    ended = [runs.push(t, 1, 0.5) for t in (0.0, 0.25, 2.0)]
+    assert ended == [None, None, (0.0, 0.5, 1, 0.5)]
+    assert runs.push(2.25, 2, 1.0) == (2.0, 2.25, 1, 0.5)
+    assert runs.finish() == (2.25, 2.5, 2, 1.0)
