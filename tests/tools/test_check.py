@@ -11,7 +11,7 @@ import pytest
 from pjepa.core.tables import Classes, FeatureInfo, VideoRow
 from pjepa.patches.config import PatchesConfig
 from pjepa.takes.annotations.text_files import Note
-from pjepa.takes.source import Annotation, take_row
+from pjepa.takes.source import take_row
 from pjepa.tools.check import check_source, damaged_videos
 from pjepa.tools.params import Params
 from tests.video.films import write_film, write_patched
@@ -52,7 +52,6 @@ TYPO = (
     "warning: 1 classes without a segment: background",
 )
 CASES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
-    ({}, {}, []),
     *(
         ({"same": what}, params, [f"{level}: 1 {what}s in train and in val: one (2 takes)"])
         for what, own in (("recording", "error"), ("group", "error"), ("participant", "warning"))
@@ -109,21 +108,22 @@ def test_findings(changes: dict[str, Any], params: dict[str, Any], expected: lis
     assert lines(small_source(**changes), params) == expected
 
 
-def test_the_table_counts() -> None:
-    rows, _ = check_source(small_source(), Params())
+def test_the_table_counts_and_a_sound_source_has_no_finding() -> None:
+    rows, found = check_source(small_source(), Params())
     assert rows[0] == ["train", "2", "0.01", "0.2", "80", "4", "2", "50.0", "0"]
     assert [row[0] for row in rows] == ["train", "val", "test", "all"]
-    assert rows[-1][:5] == ["all", "4", "0.01", "0.2", "160"]
+    assert found == []
 
 
 def test_one_line_for_a_kind_of_finding() -> None:
     """A hundred recordings in two splits are one line with three of them, not a hundred lines."""
-    takes = [take_row(f"t{k}", "x", ("train", "test")[k % 2], recording=f"r{k // 2}")
-             for k in range(200)]  # fmt: skip
+    takes = [
+        take_row(f"t{k}", "x", ("train", "test")[k % 2], recording=f"r{k // 2}") for k in range(200)
+    ]
     many = small_source(
-        videos=[VideoRow(f"t{k}", f"{k}.mp4", 30.0, 10.0, root="data") for k in range(200)],
+        videos=[VideoRow(row["take_id"], "x.mp4", 30.0, 10.0, root="data") for row in takes],
         takes=takes,
-        segments=[Annotation(f"t{k}", 0.0, 10.0, k % 2) for k in range(200)],
+        spans=[(f"t{k}", 0.0, 10.0, k % 2) for k in range(200)],
         notes=[Note("cues without text not used", (f"{k}.vtt (1)",)) for k in range(50)],
     )
     assert lines(many, OFFICIAL)[:2] == [

@@ -49,6 +49,7 @@ def test_check_prints_a_table_and_ends_with_a_code(gtea: Path) -> None:
     assert "warning: data/sources/mstcn.json: no such file; run `pjepa data scan" in good.stdout
     assert run("scan").exit_code == 0
     assert "data/sources" not in run("check").stdout
+    assert "ships features, no video to draw" in run("view", "S1_Cheese_C1").output
     (gtea / "S1_Coffee_C1.npy").unlink()
     np.save(gtea / "S2_Coffee_C1.npy", np.zeros((160, 9), np.float32))
     bad = run("check")
@@ -70,20 +71,18 @@ def test_check_prints_a_table_and_ends_with_a_code(gtea: Path) -> None:
     assert "data check" not in nothing.output  # which has just been run
 
 
-@pytest.mark.parametrize(
-    ("missing", "level", "code"), [("skip", "warning", 0), ("fail", "error", 1)]
-)
 def test_takes_that_may_be_skipped_are_a_warning(
-    gtea: Path, monkeypatch: pytest.MonkeyPatch, missing: str, level: str, code: int
+    gtea: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (gtea / "S1_Coffee_C1.npy").unlink()
     (gtea / "S2_Coffee_C1.npy").write_bytes(b"")
-    project(gtea.parents[1], monkeypatch, shipped(missing))
-    done = run("check")
-    assert done.exit_code == code
-    assert f"{level}: 1 takes with no features: S1_Coffee_C1" in done.stdout
-    assert f"{level}: 1 takes with unreadable features: " in done.stdout
-    assert ("not ok" in done.stdout) == bool(code)
+    for missing, level, code in (("skip", "warning", 0), ("fail", "error", 1)):
+        project(gtea.parents[1], monkeypatch, shipped(missing))
+        done = run("check")
+        assert done.exit_code == code
+        for what in ("no features: S1_Coffee_C1", "unreadable features: "):
+            assert f"{level}: 1 takes with {what}" in done.stdout
+        assert ("not ok" in done.stdout) == bool(code)
 
 
 @pytest.mark.parametrize(
@@ -109,10 +108,6 @@ def test_decoding_reads_shipped_features_too(
     read = run("check", "--decode").stdout
     assert ("cannot be stored" in read) == (line is not None)
     assert (line or "") in read
-
-
-def test_view_of_shipped_features_says_why_not(gtea: Path) -> None:
-    assert "ships features, no video to draw" in run("view", "S1_Cheese_C1").output
 
 
 def test_check_knows_the_demo_without_filming_it(
@@ -176,6 +171,7 @@ def test_names_and_labels_of_any_language_in_an_ascii_terminal(
 def test_init_begins_with_a_folder_of_videos(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """tests/pipeline/test_own_videos.py goes on to features and an answer."""
     films = tmp_path / "films"
     write_own_videos(films)
     (films / "labels.csv").unlink()
@@ -193,9 +189,6 @@ def test_init_begins_with_a_folder_of_videos(
     lines = (films / "labels.csv").read_text().splitlines()
     assert lines[0].startswith("video,start,end,label,split")
     assert [line.split(",")[0] for line in lines[1:]] == sorted(PLANS)
-    checked = run("check")
-    assert checked.exit_code == 0, checked.output  # unlabelled, with segments that need no labels
-    assert "probes will be skipped" in checked.stdout
     (films / "d.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:02.000\ncut\n")
     again = run("init", str(films)).stdout
     assert "exists already" in again
@@ -208,36 +201,27 @@ def test_init_begins_with_a_folder_of_videos(
         assert (refused.exit_code, error in refused.output) == (1, True)
 
 
-def test_init_applies_its_preset_and_offers_the_action_pooler(
+def test_init_applies_its_preset_and_keeps_what_people_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     films = tmp_path / "my films"
     write_own_videos(films)
     project(tmp_path / "project", monkeypatch, {"pjepa": {"mask_ratio": 0.3}}, tmp_path)
     monkeypatch.setenv("PJEPA_CACHE", str(tmp_path / "no weights"))
-    said = run("init", str(films)).stdout
+    assert f"init '{films}' --pooler action" in run("init", str(films)).stdout
     params = check_params()
     chosen = (params.patches.backbone, params.pooler.kind, params.pjepa.attention)
     assert chosen == ("vjepa2_1_vit_large_384", "mean", "block_causal")
     assert (params.pjepa.mask_ratio, params.report.git_revision) == (0.8, True)
-    for line in (
-        "probes on 4 labelled videos",
-        "run `pjepa fetch vjepa2_1_vit_large_384`",
-        "dvc exp run -S patches.backbone=vjepa2_1_vit_tiny -S patches.checkpoint=random",
-        f"init '{films}' --pooler action",
-    ):
-        assert line in said
-    text = Path("params.yaml").read_text()
-    Path("params.yaml").write_text(text.replace("mask_ratio: 0.8", "mask_ratio: 0.7"))
-    again = run("init", str(films), "--pooler", "action")
-    assert again.exit_code == 0, again.output
+
+    def edit(old: str, new: str) -> Result:
+        Path("params.yaml").write_text(Path("params.yaml").read_text().replace(old, new))
+        return run("init", str(films), "--pooler", "action")
+
+    again = edit("mask_ratio: 0.8", "mask_ratio: 0.7")
+    assert (again.exit_code, "offer:" in again.stdout) == (0, False), again.output
     params = check_params()
-    assert (params.pooler.kind, params.patches.grid) == ("action", 4)
-    assert params.pjepa.mask_ratio == 0.7  # the user's own params are kept
-    assert "offer:" not in again.stdout
-    assert run("check").exit_code == 0
-    text = Path("params.yaml").read_text()
-    Path("params.yaml").write_text(text.replace("crop: 0", "crop: 32"))
-    refused = run("init", str(films), "--pooler", "action")
+    assert (params.pooler.kind, params.patches.grid, params.pjepa.mask_ratio) == ("action", 4, 0.7)
+    refused = edit("crop: 0", "crop: 32")
     assert refused.exit_code == 1
     assert "patches: grid 4 is finer than the 2 patches a side" in refused.output

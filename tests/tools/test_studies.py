@@ -34,37 +34,31 @@ def take(lengths=(5, 9, 3, 8), name="t", seed=0):
     return make_take(lengths, name, seed)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_budget_of_all_blocks_is_the_whole_encoder(mode):
-    model, one = small_encoder(**mode), take()
-    whole = encoded(model, one)
-    np.testing.assert_allclose(budgeted(model, one, 99), whole, atol=2e-6)
-
-
 def test_a_long_take_is_encoded_in_several_calls():
     model, one = small_encoder(), take((700, 900, 800, 900))
     np.testing.assert_allclose(budgeted(model, one, 9), encoded(model, one), atol=2e-6)
 
 
-@pytest.mark.parametrize("past", [0, 2])
-@pytest.mark.parametrize("mode", MODES[:3])
-def test_a_budget_is_the_encoder_on_these_blocks_at_their_places(mode, past):
+@pytest.mark.parametrize("mode", MODES)
+def test_a_budget_is_the_encoder_on_these_blocks_at_their_places(mode):
     model, one = small_encoder(**mode), take((5, 9, 3, 15))
-    block = one.segment if mode["attention"] == "clip_causal" else np.arange(32) // 8
-    keep = np.flatnonzero((block >= 3 - past) & (block <= 3))
-    own = block[keep] == 3
-    places = [torch.from_numpy(part[keep]).long() for part in (one.segment, one.offset)]
-    layout = Layout((len(keep),), *places, torch.from_numpy(keep))
-    with torch.inference_mode():
-        expected = model(torch.from_numpy(one.features[keep]), layout).numpy()[own]
-    found = budgeted(model, one, past)[block == 3]
-    np.testing.assert_allclose(found, expected, atol=2e-6)
-    assert np.abs(found - encoded(model, one)[block == 3]).max() > 1e-3  # the rest was hidden
-
-
-def test_attention_without_blocks_has_no_budget():
+    whole = encoded(model, one)
+    np.testing.assert_allclose(budgeted(model, one, 99), whole, atol=2e-6)
+    numbers = np.arange(32)
+    block = {"clip_causal": one.segment, "block_causal": numbers // 8, "token_causal": numbers}
+    block = block[mode["attention"]]
+    for past in (0, 2):
+        keep = np.flatnonzero((block >= 3 - past) & (block <= 3))
+        own = block[keep] == 3
+        places = [torch.from_numpy(part[keep]).long() for part in (one.segment, one.offset)]
+        layout = Layout((len(keep),), *places, torch.from_numpy(keep))
+        with torch.inference_mode():
+            expected = model(torch.from_numpy(one.features[keep]), layout).numpy()[own]
+        found = budgeted(model, one, past)[block == 3]
+        np.testing.assert_allclose(found, expected, atol=2e-6)
+        assert np.abs(found - whole[block == 3]).max() > 1e-3  # the rest was hidden
     with pytest.raises(InputError, match="bidirectional"):
-        budgeted(small_encoder(attention="bidirectional"), take(), 1)
+        budgeted(small_encoder(attention="bidirectional"), one, 1)
 
 
 def test_shuffled_rows_are_whole_segments_in_another_order():
