@@ -3,7 +3,7 @@
     x   = Conv3d(video) + modality vector               # one token per 2 x 16 x 16 tubelet
     x  += W_o softmax(R(q) R(k)^T / sqrt(d)) v,   q, k, v = W_qkv LN(x)
     x  += MLP(LN(x))
-    out = LN(x)                                         # the last of four, for as many depths
+    out = LN_3(x)                                       # hierarchical: LN_j at 4 depths
 
 R rotates adjacent channel pairs by angles of the token's (time, row, column). Parameter names equal
 the official ones, so released files load with `strict=True`.
@@ -86,8 +86,8 @@ class PatchGrid:
 class AngleTable:
     """Cosine and sine of every token's angles, one per channel pair, float32."""
 
-    cos: Tensor  # [N, head_dim / 2]
-    sin: Tensor  # [N, head_dim / 2]
+    cos: Tensor  # [..., N, head_dim / 2]
+    sin: Tensor  # [..., N, head_dim / 2]
     turns: Tensor  # cos + i sin
 
     @staticmethod
@@ -95,6 +95,11 @@ class AngleTable:
         """Return the table of angles [N, head_dim / 2]."""
         cos, sin = angles.cos(), angles.sin()
         return AngleTable(cos, sin, torch.complex(cos, sin))
+
+    def at(self, keep: Tensor) -> "AngleTable":
+        """Return the rows of the kept token ids [B, K], for all heads: [B, 1, K, ...]."""
+        cos, sin, turns = (x[keep].unsqueeze(1) for x in (self.cos, self.sin, self.turns))
+        return AngleTable(cos, sin, turns)
 
 
 def grid_of(video: Tensor) -> PatchGrid:
@@ -209,20 +214,35 @@ class VJEPA21Encoder(nn.Module):
         self.blocks = nn.ModuleList(Block(variant) for _ in range(variant.depth))
         self.norms_block = nn.ModuleList(nn.LayerNorm(width, eps=EPS) for _ in variant.levels)
 
-    def embed(self, video: Tensor) -> Tensor:
-        """Return tokens entering block 0, [B, N, D]."""
+    def embed(self, video: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Return tokens entering block 0, [B, N, D]; [B, K, D] if only ids [B, K] are kept."""
         _check_video(video)
         if video.shape[2] == 1:
-            return self.patch_embed_img(video) + self.img_mod_embed
-        return self.patch_embed(video) + self.video_mod_embed
+            x = self.patch_embed_img(video) + self.img_mod_embed
+        else:
+            x = self.patch_embed(video) + self.video_mod_embed
+        return x if keep is None else x.gather(1, keep[:, :, None].expand(-1, -1, x.shape[2]))
 
-    def forward(self, video: Tensor) -> Tensor:
-        """Return patch features [B, N, D] of a normalised video [B, 3, T, H, W]."""
-        x = self.embed(video)
+    def _levels(self, video: Tensor, keep: Tensor | None, tapped: tuple[int, ...]) -> list[Tensor]:
+        """Return the normalised outputs [B, N, D] of the tapped blocks, shallow to deep."""
+        x = self.embed(video, keep)
         rope = rope_table(grid_of(video), self.variant.head_dim, video.device)
-        for block in self.blocks:
+        rope = rope if keep is None else rope.at(keep)
+        norms = dict(zip(self.variant.levels, self.norms_block, strict=True))
+        outputs = []
+        for index, block in enumerate(self.blocks):
             x = block(x, rope)
-        return self.norms_block[-1](x)
+            if index in tapped:
+                outputs.append(norms[index](x))
+        return outputs
+
+    def forward(self, video: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Return patch features [B, N, D] of a normalised video [B, 3, T, H, W]."""
+        return self._levels(video, keep, self.variant.levels[-1:])[0]
+
+    def hierarchical(self, video: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Return the four levels side by side, [B, N, 4 D]; the last D channels equal `forward`."""
+        return torch.cat(self._levels(video, keep, self.variant.levels), dim=-1)
 
 
 def _check_video(video: Tensor) -> None:

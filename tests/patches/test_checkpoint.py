@@ -61,6 +61,7 @@ def test_official_file_gives_official_features(name: str) -> None:
     video = GOLDEN[f"{name}/input"]
     out = encoder(video)
     assert (out - GOLDEN[f"{name}/out"]).abs().max() <= 1e-5
+    assert (encoder.hierarchical(video) - GOLDEN[f"{name}/hier"]).abs().max() <= 1e-5
     image = encoder(video[:, :, :1])
     assert (image - GOLDEN[f"{name}/out_img_first_frame"]).abs().max() <= 1e-5
     assert (out - GOLDEN[f"{name}/out_if_student_loaded_by_mistake"]).abs().max() > 1e-3
