@@ -1,8 +1,8 @@
 """Public data sets as they come from other people: newlines, quotes, holes, twins, kinds, escapes.
 
-Every loader reads what can be read and names file and place of what cannot, in one line; none ends
-in a traceback. The authors' archives have their table in test_archive.py, own labels in
-test_folder.py.
+Every loader reads what can be read, says what it left out, and names file and place of what cannot
+be read, in one line; none ends in a traceback. The authors' archives have their table in
+test_archive.py, own labels in test_labels.py.
 """
 
 from __future__ import annotations
@@ -73,6 +73,14 @@ def write(name: str, content: str | bytes) -> Change:
 
 def add(name: str, more: str) -> Change:
     return lambda base: (base / name).write_text((base / name).read_text() + more)
+
+
+def gone(name: str) -> Change:
+    return lambda base: (base / name).unlink()
+
+
+def every(*changes: Change) -> Change:
+    return lambda base: [change(base) for change in changes]
 
 
 def save(name: str, *shape: int) -> Change:
@@ -162,7 +170,7 @@ REFUSED: dict[str, list[tuple[Change, str]]] = {
         (lambda base: (base / VIEW).rename(base / "C1"), r"no features of view 'C10119.*01.view"),
     ],
     "egoexo4d": [
-        (lambda base: (base / "takes.json").unlink(), r"takes.json: no such file; fetch it"),
+        (gone("takes.json"), r"takes.json: no such file; fetch it"),
         (write("takes.json", b'["\xe9"]'), r"takes.json: not UTF-8 text"),
         (takes(lambda t: t[0].pop("take_name")), r"\[0\]: expected the key 'take_name'"),
         (takes(lambda t: t.append(t[0])), r"takes.json, \[3\]: take_uid .* appears twice"),
@@ -203,3 +211,71 @@ def test_what_cannot_be_read_is_named_in_one_line(
     with pytest.raises(InputError, match=message) as caught:
         source(root, name)
     assert "\n" not in str(caught.value)
+
+
+AS_IT_IS = every()
+SHORT = "21\t99\tattach wheel\t\n90\t181\tinspect toy\t"
+NO_LENGTH = "3\t3\tinspect toy\t\n21\t181\tinspect toy\t\n390\t390\tinspect toy\t"
+NOTED: list[tuple[str, Change, str]] = [
+    ("mstcn", AS_IT_IS, "8 takes cut to the shorter of features and labels: S1_Cheese_C1 (161 fea"),
+    ("mstcn", save("S2_Cheese_C1", 8, 80), "differ by more than 2%"),
+    ("egoprocel", AS_IT_IS, "15 per second: measured on 10 videos"),  # the tent's file too
+    ("assembly101", write(LABELS, SHORT), "1 takes whose segments overlap or leave gaps"),
+    ("assembly101", write(LABELS, NO_LENGTH), "2 segments of no length left out: assembly/nusar"),
+    ("egoexo4d", AS_IT_IS, "1 segments appear twice"),
+    (
+        "egoexo4d",
+        takes(lambda t: t[0].update(is_dropped=True)),
+        f"1 takes left out, is_dropped in takes.json: {TAKES[0]}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "note"), NOTED)
+def test_what_is_not_used_is_said(root: Path, name: str, change: Change, note: str) -> None:
+    change(root / name)
+    assert note in " ".join(note.line() for note in source(root, name).notes)
+
+
+OTHER = FIRST.replace("_900_", "_909_")
+VIDEO = "takes/{}/frame_aligned_videos/{}_214-1.mp4"
+MISSING: list[tuple[str, Change, str, str]] = [
+    ("mstcn", gone(f"features/{S1}.npy"), "no features", S1),
+    ("mstcn", write(f"features/{S1}.npy", b""), "unreadable features", "not a .npy array"),
+    (
+        "mstcn",
+        save(S1, 2, 8, 160),
+        "unreadable features",
+        "expected a 2-D array of floats, found float32 [2, 8, 160]",
+    ),
+    (
+        "assembly101",
+        every(add(COARSE, f"\n{OTHER}\t1"), write(LABELS.replace(FIRST, OTHER), SHORT)),
+        f"no features of view {VIEW}",
+        f"{OTHER.removesuffix('.txt').replace('assembly_', 'assembly/')}/{VIEW}",
+    ),
+    (
+        "egoexo4d",
+        edit(KEYSTEPS.format("val"), lambda v: v["segments"].append(segment("x_1", 0.0, 1.0, 0))),
+        "no entry in takes.json",
+        "x_1",
+    ),
+    ("egoexo4d", gone(VIDEO.format(TAKES[1], "aria02")), "no ego video", TAKES[1]),
+    (
+        "egoexo4d",
+        write(VIDEO.format(TAKES[2], "aria01"), "not a video"),
+        "no readable video",
+        "aria01_214-1.mp4",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "reason", "named"), MISSING)
+def test_takes_that_are_not_there_may_be_left_out(
+    root: Path, name: str, change: Change, reason: str, named: str
+) -> None:
+    change(root / name)
+    with pytest.raises(InputError, match=rf"1 takes with {reason} \(.*missing=skip"):
+        source(root, name)
+    (take,) = source(root, name, missing="skip").skipped[reason]
+    assert named in take
