@@ -45,12 +45,9 @@ def test_one_bin_is_the_pooled_f1(takes: list[tuple[list[int], int]]) -> None:
 
 
 def test_bins_hold_about_equally_many_segments() -> None:
-    edges = length_edges(np.arange(1.0, 101), 4)
-    assert edges[0] == 0
-    assert edges[-1] == np.inf
-    assert (
-        np.histogram(np.arange(1.0, 101), [*edges[:-1], 999])[0].tolist()
-        == [pytest.approx(25, abs=1)] * 4
-    )
+    first, *inner, last = length_edges(np.arange(1.0, 101), 4)
+    assert (first, last) == (0, np.inf)
+    counts, _ = np.histogram(np.arange(1.0, 101), [first, *inner, 999])
+    assert counts == pytest.approx(np.full(4, 25), abs=1)
     assert length_edges(np.ones(5), 4).tolist() == [0, np.inf]
     assert length_edges(np.zeros(0), 4).tolist() == [0, np.inf]

@@ -3,16 +3,14 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.metrics import loop_edit, loop_scores, loop_segments
+from benchmarks.metrics import loop_scores
 from pjepa.metrics.segmentation import (
     CONVENTIONS,
     METRICS,
-    edit_distance,
     majority_vote,
     segmentation_scores,
     take_statistics,
@@ -49,22 +47,6 @@ def test_official_numbers(case: str, official: str) -> None:
         assert ours[(NAMES | accuracy)[name]] == pytest.approx(value, abs=1e-9), name
 
 
-@pytest.mark.parametrize("case", TAS)
-def test_official_counts(case: str) -> None:
-    golden = TAS[case]
-    if isinstance(golden["mstcn_bg_excluded"], str):
-        return
-    pairs = zip(golden["gt"], golden["pred"], strict=True)
-    takes = [take_statistics(y, p, 0, "mstcn") for y, p in pairs]
-    hits = np.array([[take.hits_10, take.hits_25, take.hits_50] for take in takes]).sum(0)
-    predicted, true = (
-        sum(getattr(take, name) for take in takes)
-        for name in ("predicted_segments", "truth_segments")
-    )
-    expected = [golden["mstcn_bg_excluded"][key] for key in ("tp", "fp", "fn")]
-    np.testing.assert_array_equal([hits, predicted - hits, true - hits], expected)
-
-
 @pytest.mark.parametrize("case", RELEASE, ids=lambda case: f"background {case['bg']}")
 def test_release_numbers(case: dict) -> None:
     videos = sorted(case["ground_truth"])
@@ -81,7 +63,7 @@ def test_release_numbers(case: dict) -> None:
 
 
 labels = st.integers(-1, 4)
-runs = st.lists(st.tuples(labels, labels, st.integers(1, 6)), max_size=25)
+runs = st.lists(st.tuples(labels, labels, st.integers(1, 6)), max_size=90)
 
 
 def sequences(pairs: list[tuple[int, int, int]]) -> tuple[list[int], list[int]]:
@@ -98,23 +80,11 @@ def test_equals_textbook_loops(pairs: list[tuple[int, int, int]], background: in
         assert ours[name] == pytest.approx(value, abs=1e-9), name
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.integers(0, 3), max_size=90), st.lists(st.integers(0, 3), max_size=90))
-def test_edit_distance_equals_table(first: list[int], second: list[int]) -> None:
-    spread = [[value * 2 + index % 2 for index, value in enumerate(x)] for x in (first, second)]
-    a, b = (loop_segments(x, None) for x in spread)
-    distance = edit_distance([s.label for s in a], [s.label for s in b])
-    expected = (1 - loop_edit(a, b) / 100) * max(len(a), len(b))
-    assert distance == pytest.approx(expected, abs=1e-6)
-
-
 def test_unknown_frames_change_nothing_but_the_runs() -> None:
     truth = [1, 1, 1, -1, -1, 2, 2, 2]
-    for guess in (0, 1, 2, 7):
-        prediction = [1, 1, 1, guess, guess, 2, 2, 1]
-        assert take_statistics(truth, prediction) == take_statistics(
-            truth, [1, 1, 1, 0, 0, 2, 2, 1]
-        )
+    guesses = [[1, 1, 1, guess, guess, 2, 2, 1] for guess in (0, 1, 2, 7)]
+    first, *others = (take_statistics(truth, guess) for guess in guesses)
+    assert others == [first] * 3
     split = take_statistics([1, 1, -1, 1, 1], [1, 1, 1, 1, 1])
     assert (split.truth_segments, split.predicted_segments, split.frames) == (2, 2, 4)
 
@@ -127,7 +97,8 @@ def test_degenerate_sequences_have_defined_scores(convention: str) -> None:
     for empty in ([], [0, 0, 0], [-1, -1]):
         assert score(empty, empty) == pytest.approx(dict.fromkeys(METRICS, 100.0))
     assert score([2], [2]) == pytest.approx(dict.fromkeys(METRICS, 100.0), abs=2e-3)
-    assert score([2], [1])["f1_50"] == score([2], [0])["edit"] == 0.0
+    assert score([2], [1])["f1_50"] == score([2], [1])["macro_f1"] == 0.0
+    assert score([2], [0])["edit"] == 0.0
     if convention != "ltcontext":  # which deletes the frames before it looks
         wrong = score([0, 0, 0], [0, 1, 0])
         assert wrong["edit"] == wrong["f1_10"] == wrong["acc"] == 0.0
