@@ -29,15 +29,6 @@ def test_sections_are_told_their_place() -> None:
     assert not {"device", "workers", "threads"} & set(pjepa.model_dump())
 
 
-def test_where_tokens_wait_is_no_part_of_the_experiment() -> None:
-    params = PARAMS | {"machine": {"stream": "file"}}
-    found = read_section(PjepaConfig, "pjepa", params)
-    assert found.stream == "file"
-    assert found.resume_key() == read_section(PjepaConfig, "pjepa", {"threads": 5}).resume_key()
-    with pytest.raises(InputError, match=r"machine\.stream = 'gpu'"):
-        read_section(PjepaConfig, "pjepa", {"machine": {"stream": "gpu"}})
-
-
 def test_this_machine_goes_before_params(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (alone / "local.yaml").write_text("machine: {device: meta, workers: 9}\n")
     assert read_section(PjepaConfig, "pjepa", PARAMS).workers == 9
@@ -51,6 +42,7 @@ def test_resume_keys_know_threads_and_the_kind_of_device() -> None:
     def key(**changes: object) -> object:
         return PjepaConfig(**changes).resume_key()
 
+    assert key(stream="file") == key()
     assert key(device="cuda:0") == key(device="cuda:1")
     assert key(workers=1) == key(workers=8)
     assert key(device="cpu") != key(device="cuda")
@@ -60,6 +52,8 @@ def test_resume_keys_know_threads_and_the_kind_of_device() -> None:
 def test_bad_values_say_where_they_stand(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"pjepa\.device: it is machine\.device now; move it"):
         read_section(PjepaConfig, "pjepa", {"pjepa": {"device": "cuda"}})
+    with pytest.raises(InputError, match=r"machine\.stream = 'gpu'"):
+        read_section(PjepaConfig, "pjepa", {"machine": {"stream": "gpu"}})
     with pytest.raises(InputError, match=r"machine\.workers = 0"):
         read_section(PjepaConfig, "pjepa", {"machine": {"workers": 0}})
     (alone / "local.yaml").write_text("device: cuda\n")

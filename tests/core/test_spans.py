@@ -19,6 +19,8 @@ def test_a_gap_splits_a_run() -> None:
         ["5.000", "5.250", "pour", "0.5000"],
         ["5.250", "5.500", "idle", "0.5000"],
     ]
+    empty = Prediction(np.zeros(0, np.int64), np.zeros(0, np.float32))
+    assert segment_rows(empty, np.zeros(0), STEP, []) == []
 
 
 def test_uneven_tokens_are_no_gap() -> None:
@@ -26,12 +28,6 @@ def test_uneven_tokens_are_no_gap() -> None:
     spans = label_spans(np.array([2, 2, 2, 3]), times, STEP)
     assert spans.begin_s.tolist() == [0.0, 0.7]
     assert spans.until_s.tolist() == [0.7, 0.7 + STEP]
-
-
-def test_nothing_gives_nothing() -> None:
-    empty = Prediction(np.zeros(0, np.int64), np.zeros(0, np.float32))
-    assert segment_rows(empty, np.zeros(0), STEP, []) == []
-    assert len(label_spans(np.zeros(0, np.int64), np.zeros(0), STEP).labels) == 0
 
 
 @settings(max_examples=100, deadline=None)

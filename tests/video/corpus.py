@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -120,12 +120,13 @@ def _damaged(path: Path) -> None:
     path.write_bytes(content)
 
 
-def _turned(path: Path) -> None:
-    """Writes a quarter turn into the display matrix of the track header."""
+def turn(path: Path, degrees: int = 90) -> None:
+    """Writes a turn into the display matrix of the track header."""
+    a, b, c, d = {90: (0, 1, -1, 0), 180: (-1, 0, 0, -1), 270: (0, -1, 1, 0)}[degrees]
     content = path.read_bytes()
-    matrix = content.index(b"tkhd") + 44
-    turn = struct.pack(">9i", 0, 1 << 16, 0, -1 << 16, 0, 0, 0, 0, 1 << 30)
-    path.write_bytes(content[:matrix] + turn + content[matrix + 36 :])
+    place = content.index(b"tkhd") + 44
+    matrix = struct.pack(">9i", a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30)
+    path.write_bytes(content[:place] + matrix + content[place + 36 :])
 
 
 def _remuxed(path: Path, change: Callable[[list[Any]], None], options: dict[str, str]) -> None:
@@ -204,65 +205,55 @@ VPX = {"deadline": "realtime", "cpu-used": "8"}
 AV1 = {"preset": "10", "svtav1-params": "lp=1:scm=0"}  # its screen mode spoils frame 63
 LATE = tuple(range(37, 37 + COUNT))
 UNEVEN = tuple(VARIABLE)
+H264, HEVC = ("libx264", X264), ("libx265", X265)
+SHOWN = range(TRIM, COUNT)
+KINDS = [  # film, named without the container; the containers
+    (Film("plain", *H264), "mp4 mov mkv ts flv"),
+    (Film("b-frames", *H264, b_frames=3), "mp4 mov mkv ts flv avi 3gp m4v"),
+    (Film("open", "libx264", OPEN264, b_frames=3), "mp4 mkv ts"),
+    (Film("hevc", *HEVC, b_frames=3), "mp4 mkv ts"),
+    (Film("hevc-open", "libx265", OPEN265, b_frames=3), "mp4 mkv ts"),
+    (Film("mpeg4", "mpeg4"), "avi mp4 mkv mov"),
+    (Film("mpeg4-b", "mpeg4", b_frames=2), "avi mp4 mkv"),
+    (Film("mpeg4-packed", "mpeg4", b_frames=1, change=_packed), "avi"),
+    (Film("mpeg2-b", "mpeg2video", b_frames=2), "mpg ts mp4 mkv"),
+    (Film("mpeg2", "mpeg2video"), "mpg"),
+    (Film("mpeg1-b", "mpeg1video", b_frames=2), "mpg"),
+    (Film("vp9", "libvpx-vp9", VPX), "webm mkv mp4"),
+    (Film("vp8", "libvpx", VPX), "webm"),
+    (Film("vp8-hidden", "libvpx", VPX, change=_hidden, shown=NOT_HIDDEN), "webm"),
+    (Film("av1", "libsvtav1", AV1), "mp4 webm mkv"),
+    (Film("mjpeg", "mjpeg", pixels="yuvj420p"), "avi mov mkv"),
+    (Film("prores", "prores_ks", pixels="yuv422p10le"), "mov"),
+    (Film("loop", "gif", pixels="rgb8"), "gif"),
+    (Film("wmv", "wmv2"), "wmv"),
+    (Film("sorenson", "flv"), "flv"),
+    (Film("lossless", "ffv1"), "mkv"),
+    (Film("late", *H264, b_frames=2, stamps=LATE), "mp4 mkv ts flv"),
+    (Film("uneven", *H264, b_frames=2, stamps=UNEVEN), "mp4 mkv ts flv mov"),
+    (Film("uneven", "libvpx-vp9", VPX, stamps=UNEVEN), "webm"),
+    (Film("edited", *H264, change=_edited, shown=SHOWN), "mp4"),
+    (Film("edited-b", *H264, b_frames=3, change=_edited, shown=SHOWN), "mov"),
+    (Film("turned", *H264, b_frames=2, change=turn, turned=1), "mp4"),
+    (Film("turned", "mjpeg", pixels="yuvj420p", change=turn, turned=1), "mov"),
+    (Film("odd", *H264, "yuv444p", (85, 97)), "mp4"),
+    (Film("odd", "libvpx-vp9", VPX, size=(85, 97)), "webm"),
+    (Film("odd", "mjpeg", pixels="yuvj444p", size=(85, 97)), "avi"),
+    (Film("small", *H264, size=(48, 72)), "mp4"),
+    (Film("deep", *H264, "yuv420p10le", b_frames=2), "mp4"),
+    (Film("deep", *HEVC, "yuv420p10le"), "mkv"),
+    (Film("deep", "libsvtav1", AV1, "yuv420p10le"), "webm"),
+    (Film("fragments", *H264, b_frames=2, muxer={"movflags": FRAGMENTS}), "mp4"),
+    (Film("damaged", *H264, b_frames=2, change=_damaged, damaged=True), "mp4 mkv ts"),
+    (Film("damaged", *HEVC, b_frames=2, change=_damaged, damaged=True), "mov"),
+    (Film("damaged", "mpeg4", b_frames=2, change=_damaged, damaged=True), "avi"),
+    (Film("damaged", "mpeg2video", b_frames=2, change=_damaged, damaged=True), "mpg"),
+    (Film("damaged", "libvpx-vp9", VPX, b_frames=2, change=_damaged, damaged=True), "webm"),
+]
 
 
 def corpus() -> list[Film]:
     """Every file; those that differ in the container alone stand together."""
-    films = [Film(f"plain.{end}", "libx264", X264) for end in ("mp4", "mov", "mkv", "ts", "flv")]
-    films += [
-        Film(f"b-frames.{end}", "libx264", X264, b_frames=3)
-        for end in ("mp4", "mov", "mkv", "ts", "flv", "avi", "3gp", "m4v")
+    return [
+        replace(film, name=f"{film.name}.{end}") for film, ends in KINDS for end in ends.split()
     ]
-    films += [Film(f"open.{end}", "libx264", OPEN264, b_frames=3) for end in ("mp4", "mkv", "ts")]
-    films += [Film(f"hevc.{end}", "libx265", X265, b_frames=3) for end in ("mp4", "mkv", "ts")]
-    films += [
-        Film(f"hevc-open.{end}", "libx265", OPEN265, b_frames=3) for end in ("mp4", "mkv", "ts")
-    ]
-    films += [Film(f"mpeg4.{end}", "mpeg4") for end in ("avi", "mp4", "mkv", "mov")]
-    films += [Film(f"mpeg4-b.{end}", "mpeg4", b_frames=2) for end in ("avi", "mp4", "mkv")]
-    films += [Film("mpeg4-packed.avi", "mpeg4", b_frames=1, change=_packed)]
-    films += [
-        Film(f"mpeg2-b.{end}", "mpeg2video", b_frames=2) for end in ("mpg", "ts", "mp4", "mkv")
-    ]
-    films += [Film("mpeg2.mpg", "mpeg2video"), Film("mpeg1-b.mpg", "mpeg1video", b_frames=2)]
-    films += [Film(f"vp9.{end}", "libvpx-vp9", VPX) for end in ("webm", "mkv", "mp4")]
-    films += [Film("vp8.webm", "libvpx", VPX)]
-    films += [Film("vp8-hidden.webm", "libvpx", VPX, change=_hidden, shown=NOT_HIDDEN)]
-    films += [Film(f"av1.{end}", "libsvtav1", AV1) for end in ("mp4", "webm", "mkv")]
-    films += [Film(f"mjpeg.{end}", "mjpeg", pixels="yuvj420p") for end in ("avi", "mov", "mkv")]
-    films += [Film("prores.mov", "prores_ks", pixels="yuv422p10le")]
-    films += [Film("loop.gif", "gif", pixels="rgb8"), Film("wmv.wmv", "wmv2")]
-    films += [Film("sorenson.flv", "flv"), Film("lossless.mkv", "ffv1")]
-    films += [
-        Film(f"late.{end}", "libx264", X264, b_frames=2, stamps=LATE)
-        for end in ("mp4", "mkv", "ts", "flv")
-    ]
-    films += [
-        Film(f"uneven.{end}", "libx264", X264, b_frames=2, stamps=UNEVEN)
-        for end in ("mp4", "mkv", "ts", "flv", "mov")
-    ]
-    films += [Film("uneven.webm", "libvpx-vp9", VPX, stamps=UNEVEN)]
-    films += [
-        Film("edited.mp4", "libx264", X264, change=_edited, shown=range(TRIM, COUNT)),
-        Film("edited-b.mov", "libx264", X264, b_frames=3, change=_edited, shown=range(TRIM, COUNT)),
-        Film("turned.mp4", "libx264", X264, b_frames=2, change=_turned, turned=1),
-        Film("turned.mov", "mjpeg", pixels="yuvj420p", change=_turned, turned=1),
-        Film("odd.mp4", "libx264", X264, "yuv444p", (85, 97)),
-        Film("odd.webm", "libvpx-vp9", VPX, size=(85, 97)),
-        Film("odd.avi", "mjpeg", pixels="yuvj444p", size=(85, 97)),
-        Film("small.mp4", "libx264", X264, size=(48, 72)),
-        Film("deep.mp4", "libx264", X264, "yuv420p10le", b_frames=2),
-        Film("deep.mkv", "libx265", X265, "yuv420p10le"),
-        Film("deep.webm", "libsvtav1", AV1, "yuv420p10le"),
-        Film("fragments.mp4", "libx264", X264, b_frames=2, muxer={"movflags": FRAGMENTS}),
-    ]
-    broken = [
-        ("mp4", "libx264", X264), ("mkv", "libx264", X264), ("ts", "libx264", X264),
-        ("mov", "libx265", X265), ("avi", "mpeg4", {}), ("mpg", "mpeg2video", {}),
-        ("webm", "libvpx-vp9", VPX),
-    ]  # fmt: skip
-    films += [
-        Film(f"damaged.{end}", codec, options, b_frames=2, change=_damaged, damaged=True)
-        for end, codec, options in broken
-    ]
-    return films
