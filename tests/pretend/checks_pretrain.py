@@ -6,18 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from tests.pretend.device import NAME, counted, install
-
-install()
-
-from pjepa.model.encoder import ProcedureEncoder  # noqa: E402
-from pjepa.pretrain import feed  # noqa: E402
-from pjepa.pretrain.config import PjepaConfig  # noqa: E402
-from pjepa.pretrain.loop import pretrain  # noqa: E402
-from pjepa.storage import saver  # noqa: E402
-from pjepa.ui import console as progress  # noqa: E402
-from pjepa.ui.console import InputError  # noqa: E402
-from tests.pretrain.conftest import some_takes  # noqa: E402
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.pretrain import feed
+from pjepa.pretrain.config import PjepaConfig
+from pjepa.pretrain.loop import pretrain
+from pjepa.storage import saver
+from pjepa.ui import console as progress
+from pjepa.ui.console import InputError
+from tests.pretend.device import NAME, counted
+from tests.pretrain.conftest import some_takes
 
 NORM = "causal_center"
 EPOCH_END = 6  # readings at the end of an epoch
@@ -57,8 +54,7 @@ def test_a_run_gives_what_the_cpu_gives(case, tmp_path):
     ProcedureEncoder.from_pretrained(tmp_path / NAME / "out" / "00002", NAME)
 
 
-@pytest.mark.parametrize("stream", ["device", "file"])
-@pytest.mark.parametrize("takes", [6, 16])
+@pytest.mark.parametrize(("stream", "takes"), [("device", 16), ("file", 6)])
 def test_a_step_waits_for_nothing(stream, takes, monkeypatch, tmp_path):
     """Whatever the number of takes and passes; an epoch's end and a saved state are waited for."""
     monkeypatch.setattr(saver.Saver, "is_due", lambda own: False)

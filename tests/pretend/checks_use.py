@@ -1,57 +1,42 @@
 """What a trained encoder is used for, on the pretend device: probes, features, streams."""
 
-from dataclasses import replace
 from typing import get_args
 
 import numpy as np
 import pytest
 
-from tests.pretend.device import NAME, counted, install
+from pjepa.model.config import AttentionMode, EncoderConfig, InputNorm
+from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.stream import EncoderStream
+from pjepa.probes.base.config import ProbeCommonConfig
+from pjepa.probes.base.scoring import LabelledTake
+from pjepa.probes.base.streamed import streamed
+from pjepa.probes.base.trained import Fitting
+from pjepa.probes.linear.config import LinearConfig, PaperFitConfig
+from pjepa.probes.linear.probe import LinearProbe, fit_converged, fit_paper
+from pjepa.tools import selftest
+from tests.pretend.device import NAME, counted
+from tests.probes.kinds import KINDS
+from tests.probes.test_training import CLASSES, SMALL, TASK, takes
 
-install()
-
-
-from pjepa.model.config import AttentionMode, EncoderConfig, InputNorm  # noqa: E402
-from pjepa.model.encoder import ProcedureEncoder  # noqa: E402
-from pjepa.model.stream import EncoderStream  # noqa: E402
-from pjepa.probes.base.config import ProbeCommonConfig  # noqa: E402
-from pjepa.probes.base.scoring import LabelledTake  # noqa: E402
-from pjepa.probes.base.streamed import streamed  # noqa: E402
-from pjepa.probes.base.trained import Fitting  # noqa: E402
-from pjepa.probes.linear.config import LinearConfig, PaperFitConfig  # noqa: E402
-from pjepa.probes.linear.probe import LinearProbe, fit_converged, fit_paper  # noqa: E402
-from pjepa.tools import selftest  # noqa: E402
-from tests.probes.kinds import KINDS, new_probe  # noqa: E402
-from tests.probes.test_training import CLASSES, SMALL, TASK, takes  # noqa: E402
-
-CAUSAL = {"input_norm": "causal_center", "style_rank": 3}
+SMALL_ENCODER = {"d_in": 6, "width": 16, "depth": 2, "heads": 2, "attention": "clip_causal"}
 
 
 @pytest.mark.parametrize("kind", SMALL)
 def test_trained_probes_fit_predict_and_save(kind, tmp_path):
+    """Prefixes too, by probes that have to see a take's prefixes one by one."""
     config = SMALL[kind].model_copy(update={"epochs": 1})
     common = ProbeCommonConfig(threads=1, input_norm="standardize", device=NAME)
     fitting = Fitting(KINDS[kind], config, TASK, common, takes(2), takes(1, 1))
-    probe = fitting.fit(0, tmp_path / "state.pt", lambda *_: None)
-    take = takes(1, 2)[0]
-    found = probe.predict(take.features, take.segments)
-    probe.save(tmp_path / "probe")
-    again = KINDS[kind].load(tmp_path / "probe").predict(take.features, take.segments)
-    np.testing.assert_allclose(found, again, atol=1e-4)
-
-
-@pytest.mark.parametrize("kind", ["ltcontext", "fact"])
-def test_prefixes_of_a_take_are_predicted(kind):
-    """By probes that have to see a take's prefixes one by one."""
-    take = takes(1, 2)[0]
+    there = fitting.fit(0, tmp_path / "state.pt", lambda *_: None)
+    there.save(tmp_path / "probe")
+    here, take = KINDS[kind].load(tmp_path / "probe"), takes(1, 2)[0]
     ends = np.arange(4, len(take.features) + 4, 4).clip(max=len(take.features))
-    found = []
-    for place in ("cpu", NAME):
-        probe = new_probe(kind, SMALL[kind], TASK, 0)
-        probe.module.to(place)
-        probe = replace(probe, mean=probe.mean.to(place), std=probe.std.to(place))
-        found.append(streamed(probe, take.features, take.segments, ends))
-    np.testing.assert_allclose(found[1], found[0], atol=1e-5)
+    for predict in (
+        lambda probe: probe.predict(take.features, take.segments),
+        lambda probe: streamed(probe, take.features, take.segments, ends),
+    ):
+        np.testing.assert_allclose(predict(there), predict(here), atol=1e-4)
 
 
 def test_the_linear_probe_is_fitted_there_and_is_the_same(tmp_path):
@@ -70,10 +55,11 @@ def test_the_linear_probe_is_fitted_there_and_is_the_same(tmp_path):
         assert LinearProbe.load(tmp_path).weight.device.type == "cpu"
 
 
-@pytest.mark.parametrize("kind", [CAUSAL, {"segments": "found", "attention": "clip_causal"}])
+@pytest.mark.parametrize(
+    "kind", [{"input_norm": "causal_center", "style_rank": 3}, {"segments": "found"}]
+)
 def test_a_stream_waits_once_per_segment_at_most(kind, tmp_path):
-    settings = {"d_in": 6, "width": 16, "depth": 2, "heads": 2, "attention": "clip_causal"} | kind
-    encoder = ProcedureEncoder(EncoderConfig(**settings)).eval()
+    encoder = ProcedureEncoder(EncoderConfig(**SMALL_ENCODER | kind)).eval()
     segments = [np.random.default_rng(n).normal(size=(5, 6)).astype(np.float32) for n in range(4)]
     expected = [part.numpy() for part in map(encoder.stream().push, segments)]
     encoder.to(NAME)
@@ -91,15 +77,14 @@ def test_a_stream_waits_once_per_segment_at_most(kind, tmp_path):
 
 
 @pytest.mark.parametrize("attention", get_args(AttentionMode))
-@pytest.mark.parametrize("norm", get_args(InputNorm))
-def test_encoding_waits_for_nothing_inside(attention, norm):
-    settings = {"d_in": 6, "width": 16, "depth": 2, "heads": 2, "attention": attention}
-    settings |= CAUSAL | {"input_norm": norm}
-    encoder = ProcedureEncoder(EncoderConfig(**settings)).eval().to(NAME)
+def test_encoding_waits_for_nothing_inside(attention):
     tokens = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
-    with counted() as waits:
-        encoder.encode(tokens, [10, 20, 10])
-    assert waits.count("sync") == 0, waits.table()
+    for norm in get_args(InputNorm):
+        settings = SMALL_ENCODER | {"attention": attention, "input_norm": norm, "style_rank": 3}
+        encoder = ProcedureEncoder(EncoderConfig(**settings)).eval().to(NAME)
+        with counted() as waits:
+            encoder.encode(tokens, [10, 20, 10])
+        assert waits.count("sync") == 0, waits.table()
 
 
 def test_selftest_runs_the_real_paths():

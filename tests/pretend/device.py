@@ -12,8 +12,9 @@ is counted by the line of `pjepa` that caused it (`Waits`):
 Streams are kept in order as CUDA's are not: a tensor made in one stream and used in another that
 has not waited for it is an error (`Stream`).
 
-`install()` changes torch for good, so it needs a process of its own. Limits: `inference_mode` is
-`no_grad`, there is no autocast, FlexAttention is replaced by dense attention under the same mask.
+As a plugin of pytest it changes torch for good, so it needs a process of its own. Limits:
+`inference_mode` is `no_grad`, there is no autocast, FlexAttention is replaced by dense attention
+under the same mask.
 """
 
 from __future__ import annotations
@@ -45,7 +46,6 @@ SYNCS = {
     "linalg_svd", "_linalg_svd", "linalg_eigvalsh",
 }  # fmt: skip
 INDEXED = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_"}
-LENGTHS_ON_HOST = {"_pack_padded_sequence", "_pad_packed_sequence"}  # there as on CUDA
 FACTORIES = (
     "empty.memory_format", "empty_strided", "zeros", "ones", "full", "arange", "arange.start",
     "arange.start_step", "eye", "eye.m", "rand", "randn", "randint", "randint.low", "randperm",
@@ -69,19 +69,13 @@ class Pretend(torch.Tensor):
         self.held = held
         self.made = present().stamp()
 
-    def numpy(self, *, force: bool = False) -> Any:
-        if force:
-            return self.detach().cpu().numpy()
+    def numpy(self, *arguments: Any, **options: Any) -> Any:
         raise TypeError("can't convert a tensor of the pretend device to numpy; use .cpu() first")
 
-    def __array__(self, *arguments: Any, **options: Any) -> Any:
-        raise TypeError("can't convert a tensor of the pretend device to numpy; use .cpu() first")
+    __array__ = numpy
 
     def tolist(self) -> Any:
         return self.detach().cpu().tolist()
-
-    def __repr__(self, **options: Any) -> str:
-        return f"Pretend({self.held!r})"
 
     def __reduce_ex__(self, protocol: Any) -> Any:  # torch.save keeps values, not the device
         WAITS.add("sync")
@@ -201,8 +195,6 @@ def dispatched(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     found = NOT_ON_CPU.get(name, func)(*inner_args, **inner_kwargs)
     if name == "_local_scalar_dense":
         return found
-    if name == "_pack_padded_sequence":
-        return Pretend(found[0]), found[1]
     owners = {id(x.held): x for x in values if isinstance(x, Pretend)}
     return tree.tree_map_only(
         Tensor, lambda x: owners[id(x)] if id(x) in owners else Pretend(x), found
@@ -222,8 +214,7 @@ NOT_ON_CPU = {"_thnn_fused_gru_cell": _gru_cell}
 def _refuse_mixing(name: str, values: list[Tensor]) -> None:
     there = any(isinstance(x, Pretend) for x in values)
     for x in values:
-        allowed = isinstance(x, Pretend) or not x.ndim or name in INDEXED | LENGTHS_ON_HOST
-        if there and not allowed:
+        if there and not (isinstance(x, Pretend) or not x.ndim or name in INDEXED):
             raise RuntimeError(
                 f"{name}: expected all tensors on one device, found {NAME} and a CPU tensor "
                 f"{tuple(x.shape)} at {_line()}"
@@ -332,20 +323,16 @@ def _tensor(data: Any, *, device: Any = None, **options: Any) -> Tensor:
 
 
 REAL_TENSOR, REAL_EMPTY = torch.tensor, torch.empty
-_KEPT: list[Any] = []
+LIBRARY = torch.library.Library("aten", "IMPL")
 
 
-def install() -> None:
-    """Registers the device, once; before anything of pjepa is imported."""
-    if _KEPT:
-        return
+def pytest_configure() -> None:
+    """Registers the device; as a plugin, before a test file imports pjepa."""
     torch.inference_mode = _no_grad  # type: ignore[misc, assignment]
     torch.tensor = _tensor
     _setup_privateuseone_for_python_backend(NAME, backend_module=_Backend())
-    library = torch.library.Library("aten", "IMPL")
-    _KEPT.append(library)
     for name in FACTORIES:
-        library.impl(name, _factory(name), "PrivateUse1")
+        LIBRARY.impl(name, _factory(name), "PrivateUse1")
     from pjepa.ui import transfer
 
     transfer.host_buffer = lambda shape, dtype, device: pin(REAL_EMPTY(shape, dtype=dtype))

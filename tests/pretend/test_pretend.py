@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 @pytest.mark.slow
 def test_on_the_pretend_device():
-    checks = sorted(HERE.glob("checks_*.py"))
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *checks]
+    plugins = ("-p", "tests.pretend.device", "-p", "no:cacheprovider")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", *plugins, *HERE.glob("checks_*.py")]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE.parents[1])
     assert ran.returncode == 0, ran.stdout + ran.stderr
