@@ -1,10 +1,10 @@
 """The whole stack: frames to labels, equal to offline, whatever happens on the way."""
 
+import csv
 import io
 import itertools
 import json
 import math
-import os
 import shutil
 import signal
 from dataclasses import replace
@@ -16,12 +16,14 @@ from rich.console import Console
 
 from pjepa.core.tables import Classes, write_classes
 from pjepa.live.models import LiveOptions, live_windows, load_models
-from pjepa.live.predict import predicted
+from pjepa.live.outlook import ABOUT, Outlook
+from pjepa.live.predict import predict_videos, predicted
 from pjepa.live.session import Options, Session
 from pjepa.live.source import Pipe
-from pjepa.live.view import LiveNumbers, LiveView, clock
+from pjepa.live.view import LiveNumbers, LiveView, clock, outlook_line
+from pjepa.model.neighbours import HEADS
 from pjepa.storage.reading import read_tensors
-from pjepa.storage.writing import write_tensors
+from pjepa.storage.writing import write_json, write_tensors
 from pjepa.ui.console import InputError
 from tests.live.world import (
     CLASSES,
@@ -33,6 +35,7 @@ from tests.live.world import (
 )
 from tests.storage.flip import flip
 
+FIELDS = ("next", "next_score", "progress", "surprise")
 CELLS = ("linear-pjepa", "attentive-pjepa", "ltcausal-pjepa", "linear-raw", "ltcausal-raw")
 
 
@@ -63,18 +66,26 @@ def told(rows):
 
 
 def offline(models, video):
-    steps = predicted(models, video).steps(CLASSES.names)
-    return [(step.start, step.end, step.label) for step in steps]
+    return told([vars(step) for step in predicted(models, video).steps(CLASSES.names)])
 
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_streamed_file_is_labelled_as_offline(project, tmp_path, cell):
     models = load_models(wanted(project, cell))
     _, summary, rows = run(models, project[2], tmp_path)
-    assert told(rows) == offline(models, project[2])
     steps = predicted(models, project[2]).steps(CLASSES.names)
+    assert told(rows) == told([vars(step) for step in steps])
     scores = [row["score"] for row in rows]
     np.testing.assert_allclose(scores, [step.score for step in steps], atol=1e-3)
+    assert [row.get("next") for row in rows] == [step.outlook.get("next") for step in steps]
+    for name in FIELDS[1:]:
+        streamed = [row.get(name, -1) for row in rows]
+        np.testing.assert_allclose(
+            streamed, [step.outlook.get(name, -1) for step in steps], atol=2e-4
+        )
+    if cell == "linear-pjepa":  # others tell one long step, or nothing of what comes
+        assert max(row["surprise"] for row in rows) > 0
+        assert len({row["progress"] for row in rows}) > 3
     assert (summary["status"], summary["dropped"]) == ("ended", 0)
     assert rows[0]["start"] == 0
     assert all(a["end"] == b["start"] for a, b in itertools.pairwise(rows))
@@ -151,6 +162,8 @@ def test_a_session_that_was_stopped_goes_on(project, tmp_path, cell, stop):
     _, summary, rows = run(models, project[2], tmp_path, **options)
     assert summary["status"] == "ended"
     assert told(rows) == told(whole)
+    ahead, expected = ([[row.get(name) for name in FIELDS] for row in r] for r in (rows, whole))
+    assert ahead == expected
     assert not (tmp_path / "state/state.safetensors").exists()  # nothing left to go on with
 
 
@@ -222,24 +235,40 @@ def test_a_pipe_that_ends_is_labelled_as_its_file(project, tmp_path, live):
     assert (summary["status"], summary["dropped"]) == ("ended", 0)
 
 
-def test_json_lines_on_standard_output(project, capfd):
-    models = load_models(wanted(project))
-    Session(models, str(project[2]), Options(jsonl=Path("-"))).run()
-    printed = capfd.readouterr().out.splitlines()
-    assert {"start", "end", "label", "score"} < set(json.loads(printed[0]))
-    assert json.loads(printed[-1])["end"] == 20.5
-
-
-def test_a_look_at_the_present_changes_nothing(project, tmp_path):
-    models = load_models(wanted(project))
+def test_lines_on_standard_output_beside_a_look_at_the_present_that_changes_nothing(
+    project, tmp_path, capfd
+):
+    models, screen = load_models(wanted(project)), io.StringIO()
     _, _, expected = run(models, project[2], tmp_path)
-    out, screen = tmp_path / "seen.jsonl", io.StringIO()
-    session = Session(models, str(project[2]), Options(jsonl=out))
+    session = Session(models, str(project[2]), Options(jsonl=Path("-")))
     session.view.console = Console(file=screen, force_terminal=True, width=100)
     session.run()
-    assert told(lines(out)) == told(expected)
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert told(rows) == told(expected)
+    assert "score" in rows[0]
     assert "now  " in screen.getvalue()
     assert "real time" in screen.getvalue()
+
+
+def test_a_run_shows_only_what_it_has(project, tmp_path):
+    _, options, video = project
+    models = load_models(options)
+    predict_videos(models, {"x": video}, tmp_path / "out")
+    with (tmp_path / "out/outlook/x.csv").open(newline="") as file:
+        row = next(csv.DictReader(file))
+    step = predicted(models, video).steps(CLASSES.names)[0]
+    assert [row[name] for name in FIELDS] == [str(step.outlook[name]) for name in FIELDS]
+    other = tmp_path / "questions"
+    write_json(other / ABOUT, {"encoder": "of another run"})
+    assert load_models(wanted(project, questions=other)).outlook.next is None
+    assert load_models(wanted(project, "linear-raw")).outlook == Outlook()
+    _, _, rows = run(load_models(wanted(project, questions=tmp_path / "none")), video, tmp_path)
+    assert FIELDS[3] in rows[0]
+    assert not rows[0].keys() & set(FIELDS[:3])
+    shutil.copytree(options.model, tmp_path / "models", ignore=shutil.ignore_patterns(HEADS))
+    _, _, rows = run(load_models(wanted(project, model=tmp_path / "models")), video, tmp_path)
+    assert FIELDS[3] not in rows[0]
+    assert rows[0].keys() >= set(FIELDS[:3])
 
 
 def broken(cell):
@@ -296,17 +325,21 @@ def test_long_training_windows_become_short_ones(tmp_path):
     assert trained.patches.steps == 32
 
 
-@pytest.mark.parametrize("as_trained", [False, True])
-def test_the_backbone_computes_where_it_was_asked_to(project, as_trained):
+def test_the_backbone_computes_where_it_was_asked_to(project):
     info = load_models(wanted(project)).pooler.facts.patches
-    options = LiveOptions(device="cuda:1", reader="pyav", as_trained=as_trained)
-    patches, _, _ = live_windows(info, 1, options)
-    assert (patches.device, patches.reader) == ("cuda:1", "pyav")
+    for as_trained in (False, True):
+        options = LiveOptions(device="cuda:1", reader="pyav", as_trained=as_trained)
+        patches, _, _ = live_windows(info, 1, options)
+        assert (patches.device, patches.reader) == ("cuda:1", "pyav")
 
 
-def test_the_view_shows_labels_as_text():
-    view, shown = LiveView(), LiveNumbers(time_s=10.0, current="cut [red]<b>", score=0.5)
-    console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
-    console.print(view.drawn(shown))
-    assert "cut [red]<b>" in console.export_text()
+def test_the_view_shows_labels_and_outlook_as_text():
+    ahead = {"next": "pour\nit", "next_score": 0.611, "progress": 0.4, "surprise": 0.123}
+    shown = LiveNumbers(time_s=10.0, current="cut [red]<b>", score=0.5, outlook=ahead)
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(LiveView().drawn(shown))
+    text = console.export_text()
+    assert "cut [red]<b>" in text
+    assert "next pour it 0.61, 40% done, surprise 0.12" in text
+    assert (outlook_line({"surprise": 0.5}), outlook_line({})) == ("surprise 0.50", "")
     assert clock(3723.5) == "1:02:03.50"

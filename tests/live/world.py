@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import av
@@ -11,8 +11,10 @@ import torch
 
 from pjepa.core.tables import Classes, write_classes
 from pjepa.live.models import LiveOptions
+from pjepa.live.outlook import ABOUT, NEXT, PROGRESS, Ridge, encoder_id
 from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
+from pjepa.model.neighbours import NeighbourHeads
 from pjepa.patches.backbone import backbone_facts
 from pjepa.patches.config import PatchesConfig
 from pjepa.patches.encode import patch_info
@@ -99,6 +101,22 @@ def make_project(root: Path, **changes) -> LiveOptions:
         root / "models", root / "results/probe/linear-pjepa",
         training=root / "data/tokens/stream.parquet", takes=root / "data/takes/takes.parquet",
     )  # fmt: skip
+
+
+def make_outlook(root: Path, options: LiveOptions) -> LiveOptions:
+    """Adds what tells the next step, progress and surprise of this encoder."""
+    model, questions = root / "models/pjepa", root / "results/questions"
+    config = ProcedureEncoder.from_pretrained(model).config
+    torch.manual_seed(1)
+    NeighbourHeads(config.width, config.d_in, (-1, 1)).save(model)
+    weight = torch.randn(len(CLASSES.names), config.width)
+    still = torch.zeros(len(weight)), torch.zeros(config.width), torch.ones(config.width)
+    LinearProbe(weight, *still).save(questions / NEXT)
+    width = config.width + 3
+    line = np.random.default_rng(0).normal(0, 0.02, width), np.asarray(0.4)
+    Ridge(*line, np.zeros(width), np.ones(width)).save(questions / PROGRESS)
+    write_json(questions / ABOUT, {"encoder": encoder_id(model)})
+    return replace(options, questions=questions)
 
 
 def make_action_pooler(root: Path, window: int, per_step: int = 1) -> None:
