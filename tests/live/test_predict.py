@@ -20,7 +20,7 @@ from pjepa.live.formats import (
     vtt_text,
 )
 from pjepa.live.models import LiveOptions, load_models
-from pjepa.live.predict import model_version, predict_videos, video_tokens
+from pjepa.live.predict import predict_videos, video_tokens
 from pjepa.live.predict import predicted as predict_video
 from pjepa.select.familiar import fit_familiar
 from pjepa.streams.provenance import StreamInfo
@@ -32,12 +32,6 @@ from pjepa.ui.console import InputError
 from pjepa.video.index import frame_index
 from tests.live.world import CLASSES, FPS, WIDTH, make_project, make_video
 from tests.video.films import write_film
-
-STEPS = [
-    PredictedStep(0.0, 1.25, CLASSES.names[1], 0.5),
-    PredictedStep(1.25, 3723.504, CLASSES.names[2], 0.9),
-]
-LABELLED = Labelled("a b.mp4", 12.0, STEPS)
 
 
 def predict(root, *arguments, cell="linear-raw"):
@@ -72,6 +66,8 @@ def test_files(predicted):
     assert {file.name for file in out.iterdir() if file.is_file()} == names
     assert {f.name for f in (out / "scores").iterdir()} == {f"take {n}.parquet" for n in (0, 1)}
     assert (out / "take 0.png").read_bytes().startswith(b"\x89PNG")
+    (task,) = json.loads((out / "take 0.labelstudio.json").read_text())
+    assert task["predictions"][0]["model_version"].startswith("linear-pjepa ")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".vtt", ".eaf", ".json"])
@@ -137,67 +133,35 @@ def test_probes_that_see_the_whole_take_predict_too(predicted):
     assert predict_video(models, root / "v/take 0.mp4").scores.shape == (21, len(CLASSES.names))
 
 
-def test_vtt_escapes_and_counts_time():
-    text = vtt_text(LABELLED)
+def test_players_elan_and_label_studio_get_text_times_and_frames():
+    hostile = "cut\x00\x1b[31m\u0085 \ud800it\n"  # control characters: XML holds none
+    spans = [(0.0, 1.25, CLASSES.names[1], 0.5), (1.25, 3723.504, CLASSES.names[2], 0.9)]
+    steps = [PredictedStep(*span) for span in (*spans, (3723.504, 3724.0, hostile, 0.9))]
+    video = Labelled("a b.mp4", 12.0, steps)
+    text = vtt_text(video)
     assert text.startswith("WEBVTT\n\n1\n00:00:00.000 --> 00:00:01.250\ncut &lt;b&gt;&amp;\n")
     assert "00:00:01.250 --> 01:02:03.504" in text
-
-
-def test_eaf_holds_labels_as_they_are():
-    root = ET.fromstring(eaf_text(LABELLED))
+    assert "cut [31m it" in text
+    root = ET.fromstring(eaf_text(video))
     values = [node.text for node in root.iter("ANNOTATION_VALUE")]
-    assert values == [step.label for step in STEPS]
-    slots = {s.get("TIME_SLOT_ID"): int(s.get("TIME_VALUE")) for s in root.iter("TIME_SLOT")}
-    assert list(slots.values()) == [0, 1250, 1250, 3723504]
+    assert values == [*CLASSES.names[1:3], "cut [31m   it"]
+    slots = [int(slot.get("TIME_VALUE")) for slot in root.iter("TIME_SLOT")]
+    assert slots == [0, 1250, 1250, 3723504, 3723504, 3724000]
     assert "a%20b.mp4" in root.find("HEADER/MEDIA_DESCRIPTOR").get("RELATIVE_MEDIA_URL")
-
-
-def test_label_studio_gets_predictions_that_count_frames_from_one():
-    (task,) = json.loads(labelstudio_text(LABELLED))
+    (task,) = json.loads(labelstudio_text(video).encode())
     assert "annotations" not in task  # nobody has annotated anything
-    (prediction,) = task["predictions"]
-    ranges = [r["value"]["ranges"][0] for r in prediction["result"]]
-    assert (ranges[0], ranges[1]["start"]) == ({"start": 1, "end": 15}, 16)
-    assert [r["score"] for r in prediction["result"]] == [0.5, 0.9]
-    assert 0.5 < prediction["score"] <= 0.9  # of all steps, by their length
-    assert prediction["model_version"] == "pjepa"
     assert task["data"] == {"video": "a b.mp4", "fps": 12.0}
-    config = ET.fromstring(labelstudio_config(CLASSES.names))
-    assert [label.get("value") for label in config.iter("Label")] == [*CLASSES.names]
-    assert config.find("Video").get("frameRate") == "$fps"  # of the task's data, just above
-    names = {r["from_name"] for r in prediction["result"]}
+    (prediction,) = task["predictions"]
+    ranges = [result["value"]["ranges"][0] for result in prediction["result"]]
+    assert (ranges[0], ranges[1]["start"]) == ({"start": 1, "end": 15}, 16)  # counted from 1
+    assert [result["score"] for result in prediction["result"]] == [0.5, 0.9, 0.9]
+    assert 0.5 < prediction["score"] <= 0.9  # of all steps, by their length
+    config = ET.fromstring(labelstudio_config([*CLASSES.names, hostile]))
+    labels = [label.get("value") for label in config.iter("Label")]
+    assert labels[:-1] == [*CLASSES.names]
+    assert config.find("Video").get("frameRate") == "$fps"  # of the task's data
+    names = {result["from_name"] for result in prediction["result"]}
     assert names == {config.find("TimelineLabels").get("name")}
-
-
-def test_control_characters_leave_files_readable():
-    label = "cut\x00\x1b[31m\u0085 \ud800it\n"
-    video = Labelled("a.mp4", 10.0, [PredictedStep(0.0, 1.0, label, 0.5)])
-    assert ET.fromstring(eaf_text(video)).find(".//ANNOTATION_VALUE").text == "cut [31m   it"
-    assert "cut [31m it" in vtt_text(video)
-    assert json.loads(labelstudio_text(video).encode())
-    ET.fromstring(labelstudio_config([label]))
-
-
-def test_the_model_version_tells_probes_and_weights_apart(predicted):
-    root, out = predicted
-    (task,) = json.loads((out / "take 0.labelstudio.json").read_text())
-    version = task["predictions"][0]["model_version"]
-    assert version.startswith("linear-pjepa ")
-    other = load_models(LiveOptions(root / "models", root / "results/probe/linear-raw"))
-    assert model_version(other) != version
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [(None, "no such video"), (b"", "empty"), (b"text", "cannot be decoded")],
-)
-def test_bad_videos_are_one_line(predicted, tmp_path, content, reason):
-    video, out = tmp_path / "bad.mp4", tmp_path / "out"
-    if content is not None:
-        video.write_bytes(content)
-    done = predict(predicted[0], video, "--out", out)
-    assert (done.exit_code, f"{video}: " in done.output, reason in done.output) == (1, True, True)
-    assert not list(out.glob("*.csv"))
 
 
 def test_nothing_that_is_there_is_replaced(predicted, tmp_path):
@@ -213,7 +177,7 @@ def test_nothing_that_is_there_is_replaced(predicted, tmp_path):
         with pytest.raises(InputError, match="not empty"):
             predict_videos(models, {"take 0": video}, target)
     with pytest.raises(InputError, match="predictions with another model"):
-        predict_videos(models, {"take 0": video}, out)
+        predict_videos(models, {"take 0": video}, out)  # another probe, so another version
     assert {file: file.read_bytes() for file in (tmp_path / "v").iterdir()} == before
     other = shutil.copy(video, tmp_path)
     done = predict(root, video, other, "--out", tmp_path / "out")
@@ -232,6 +196,7 @@ def films(predicted, tmp_path):
 def test_a_folder_goes_on_past_bad_videos_and_where_it_stopped(predicted, films, tmp_path):
     root, out = predicted[0], tmp_path / "steps"
     (films / "day 1/bad.mp4").write_text("no video")
+    (films / "day 1/empty.mp4").touch()
     other_encoding = films / os.fsdecode(b"caf\xe9.mp4")
     shutil.copy(root / "v/take 1.mp4", other_encoding)
     done = predict(root, films, tmp_path / "gone.mp4", "--out", out, "--format", "vtt")
@@ -239,14 +204,16 @@ def test_a_folder_goes_on_past_bad_videos_and_where_it_stopped(predicted, films,
     for line in (
         r"caf\xe9.mp4: the name is not UTF-8 text; rename the video",
         "bad.mp4: cannot be decoded",
+        "empty.mp4: the video file is empty",
         "gone.mp4: no such video",
-        "predict: 3 videos cannot be read, listed above",
+        "predict: 4 videos cannot be read, listed above",
     ):
         assert line in done.output
     assert {row["video"] for row in rows_of(out)} == {"a.mp4", "day 1/b.mp4", "day 1/c.mkv"}
     assert (out / "day 1/c.vtt").exists()
     first = {file: file.stat().st_mtime_ns for file in out.rglob("*.p*") if file.is_file()}
-    (films / "day 1/bad.mp4").unlink()
+    for name in ("bad", "empty"):
+        (films / f"day 1/{name}.mp4").unlink()
     other_encoding.rename(films / "d.mp4")
     again = predict(root, films, "--out", out, "--format", "vtt")
     assert again.exit_code == 0, again.output
@@ -257,15 +224,6 @@ def test_a_folder_goes_on_past_bad_videos_and_where_it_stopped(predicted, films,
     other = predict(root, films, "--out", out, "--format", "vtt", "--min-step", 2)
     assert other.exit_code == 1
     assert "predictions with another min_step_s; name a new folder" in other.output
-
-
-def test_a_video_that_was_replaced_is_done_again(predicted, films, tmp_path):
-    root, out = predicted[0], tmp_path / "steps"
-    assert predict(root, films, "--out", out).exit_code == 0
-    before = [row for row in rows_of(out) if row["video"] == "a.mp4"]
-    shutil.copy(root / "v/take 1.mp4", films / "a.mp4")
-    assert "2 of them were done already" in predict(root, films, "--out", out).output
-    assert [row for row in rows_of(out) if row["video"] == "a.mp4"] != before
 
 
 def test_a_run_that_dies_while_it_writes_leaves_whole_videos(predicted, films, tmp_path):
@@ -282,15 +240,19 @@ def test_a_run_that_dies_while_it_writes_leaves_whole_videos(predicted, films, t
     assert len({row["video"] for row in rows_of(out)}) == 3
 
 
-def test_a_table_that_was_cut_is_made_whole_and_one_corrected_by_hand_is_kept(
+def test_replaced_videos_and_cut_tables_are_done_again_and_corrected_tables_kept(
     predicted, films, tmp_path
 ):
     root, out = predicted[0], tmp_path / "steps"
     assert predict(root, films, "--out", out).exit_code == 0
-    table, whole = out / "segments.csv", rows_of(out)
+    table, before = out / "segments.csv", rows_of(out)
+    shutil.copy(root / "v/take 1.mp4", films / "a.mp4")
+    assert "2 of them were done already" in predict(root, films, "--out", out).output
+    after = rows_of(out)
+    assert next(row for row in after if row not in before)["video"] == "a.mp4"
     table.write_text("".join(table.read_text().splitlines(keepends=True)[:3]))
     assert "3 of them were done already" in predict(root, films, "--out", out).output
-    assert rows_of(out) == whole
+    assert rows_of(out) == after
     table.write_text(table.read_text().replace("background", "corrected", 1))
     refused = predict(root, films, "--out", out)
     assert (refused.exit_code, "was changed by hand" in refused.output) == (1, True)
