@@ -1,6 +1,5 @@
 """A real browser: Debian's chromium, driven by playwright. Without one the tests are skipped."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,13 +31,11 @@ def report(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page that the stage writes for the small project, whose labels are hostile."""
     from stages.report import run
 
-    folder, before = tmp_path_factory.mktemp("pages"), Path.cwd()
-    os.chdir(folder)
-    try:
+    folder = tmp_path_factory.mktemp("pages")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
         write_project()
         run()
-    finally:
-        os.chdir(before)
     return folder / "results" / "report" / "index.html"
 
 
@@ -50,16 +47,13 @@ def compared(report: Path) -> Path:
     from pjepa.tools.compare.experiments import read_details, read_experiment
     from pjepa.tools.compare.page import comparison_page
 
-    before = Path.cwd()
-    os.chdir(report.parents[2])
-    try:
+    file = report.with_name("compared.html")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(report.parents[2])
         first = read_experiment("workspace")
         found = compare_experiments([first, replace(first, name=HOSTILE, commit="other")])
         keys = [(cell.probe, cell.representation) for cell in found.pooled.cells]
         details = dict.fromkeys(("workspace", HOSTILE), read_details("workspace", keys))
         text = comparison_page(found, details, pictures_store()).html()
-    finally:
-        os.chdir(before)
-    file = report.with_name("compared.html")
-    file.write_text(text, encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
     return file

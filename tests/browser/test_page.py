@@ -1,6 +1,7 @@
 """The page in a real browser: silent, offline, and doing what it says."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,11 @@ SECTIONS = ["results", "timelines", "pair", "features", "classes", "training", "
 class Opened:
     """The page, and everything the browser complained about or asked for."""
 
-    def __init__(self, browser: Any, file: Path, **options: Any) -> None:
+    def __init__(self, context: Any, file: Path) -> None:
         self.complaints: list[str] = []
         self.requests: list[str] = []
-        self.context = browser.new_context(
-            **{
-                "viewport": {"width": 1200, "height": 900},
-                "reduced_motion": "reduce",  # what is pointed at does not move
-                **options,
-            }
-        )
-        self.context.set_default_timeout(0)  # a busy machine is slow, not wrong
-        self.page = self.context.new_page()
+        context.set_default_timeout(0)  # a busy machine is slow, not wrong
+        self.page = context.new_page()
         self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
@@ -49,19 +43,32 @@ class Opened:
     def picture(self, place: int) -> str:
         return str(self.track(place).evaluate("(c) => c.toDataURL()"))
 
+    def sticks_out(self) -> bool:
+        """Whether the page is wider than its window."""
+        return bool(self.page.evaluate("document.documentElement.scrollWidth > innerWidth"))
+
+
+@contextmanager
+def opening(browser: Any, file: Path, width: int = 1200, scheme: str = "light") -> Iterator[Opened]:
+    """A page that must not have complained by the end; what is pointed at does not move."""
+    size = {"width": width, "height": 900}
+    context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
+    page = Opened(context, file)
+    yield page
+    assert page.complaints == []
+    context.close()
+
 
 @pytest.fixture
 def opened(browser: Any, report: Path) -> Iterator[Opened]:
-    page = Opened(browser, report)
-    yield page
-    page.context.close()
+    with opening(browser, report) as page:
+        yield page
 
 
 def test_loads_without_a_word_and_without_the_internet(opened: Opened, report: Path) -> None:
     lazy = opened.page.locator("#timelines .track canvas")
     for place in range(lazy.count()):
         opened.painted(lazy.nth(place))
-    assert opened.complaints == []
     files = [url for url in opened.requests if not url.startswith("data:")]
     assert files == [report.as_uri()]
     sections = opened.page.locator("main > section").evaluate_all("all => all.map((s) => s.id)")
@@ -79,7 +86,6 @@ def test_a_hostile_label_stays_text(opened: Opened) -> None:
         == opened.page.locator(".bars .bar > b").count()
     )
     assert opened.page.evaluate("document.scripts.length") == 2
-    assert opened.complaints == []
     assert opened.page.locator("h4", has_text="../take|").count() > 0
 
 
@@ -97,7 +103,7 @@ def test_hovering_tells_class_time_and_score(opened: Opened) -> None:
     assert not opened.page.locator("#tip").is_visible()
 
 
-def test_clicking_shows_frames_of_that_time(opened: Opened) -> None:
+def test_clicking_shows_frames_of_that_time_if_there_is_a_video(opened: Opened) -> None:
     pictures = opened.page.locator("#timelines .take").first.locator(".frames .picture")
     take = opened.page.evaluate("DATA.timelines.takes.find((take) => take.frames).id")
     opened.page.get_by_placeholder("find a take").fill(take)
@@ -112,9 +118,6 @@ def test_clicking_shows_frames_of_that_time(opened: Opened) -> None:
     late = pictures.first.get_attribute("aria-label")
     assert early.startswith("Frame at 0:0")
     assert late > early
-
-
-def test_a_take_without_video_says_so(opened: Opened) -> None:
     take = opened.page.evaluate("DATA.timelines.takes.find((take) => !take.frames).id")
     opened.page.get_by_placeholder("find a take").fill(take)
     opened.track(0).click(position={"x": 30, "y": 10})
@@ -180,43 +183,35 @@ def test_curves_and_the_probe_over_epochs_are_drawn(opened: Opened) -> None:
 
 @pytest.mark.parametrize("width", [360, 1400])
 def test_two_experiments_side_by_side(browser: Any, compared: Path, width: int) -> None:
-    page = Opened(browser, compared, viewport={"width": width, "height": 900})
-    assert page.page.evaluate("document.documentElement.scrollWidth") <= width
-    maps = page.page.locator("#features .square figcaption").all_inner_texts()
-    names = ("workspace", HOSTILE)
-    assert maps == [f"{kind}, {name}" for kind in ("raw", "pjepa") for name in names]
-    assert page.page.locator("#takes .bars").count() > 0
-    assert page.page.locator("#classes .bars").count() > 0
-    loss = page.page.locator("#training figure").first
-    loss.locator("button", has_text=HOSTILE).click()
-    assert loss.locator("polyline").count() == 1
-    assert page.page.evaluate("document.scripts.length") == 2
-    assert page.complaints == []
-    page.context.close()
+    with opening(browser, compared, width) as opened:
+        assert not opened.sticks_out()
+        maps = opened.page.locator("#features .square figcaption").all_inner_texts()
+        names = ("workspace", HOSTILE)
+        assert maps == [f"{kind}, {name}" for kind in ("raw", "pjepa") for name in names]
+        assert opened.page.locator("#takes .bars").count() > 0
+        assert opened.page.locator("#classes .bars").count() > 0
+        loss = opened.page.locator("#training figure").first
+        loss.locator("button", has_text=HOSTILE).click()
+        assert loss.locator("polyline").count() == 1
+        assert opened.page.evaluate("document.scripts.length") == 2
 
 
 def test_light_and_dark_follow_the_system_and_the_button(browser: Any, report: Path) -> None:
-    shades = {}
+    shades, look = [], "getComputedStyle(document.body).backgroundColor"
     for scheme in ("light", "dark"):
-        page = Opened(browser, report, color_scheme=scheme)
-        assert page.page.evaluate("document.documentElement.dataset.theme") == scheme
-        look = "getComputedStyle(document.body).backgroundColor"
-        shades[scheme] = page.page.evaluate(look)
-        page.page.locator("#theme").click()
-        shades[f"{scheme} turned"] = page.page.evaluate(look)
-        assert page.complaints == []
-        page.context.close()
-    assert shades["light"] == shades["dark turned"]
-    assert shades["dark"] == shades["light turned"]
-    assert shades["light"] != shades["dark"]
+        with opening(browser, report, scheme=scheme) as opened:
+            assert opened.page.evaluate("document.documentElement.dataset.theme") == scheme
+            shades.append(opened.page.evaluate(look))
+            opened.page.locator("#theme").click()
+            shades.append(opened.page.evaluate(look))
+    light, turned_dark, dark, turned_light = shades
+    assert light == turned_light != dark == turned_dark
 
 
 @pytest.mark.parametrize("width", [360, 390, 800, 1400])
 def test_nothing_sticks_out(browser: Any, report: Path, width: int) -> None:
-    page = Opened(browser, report, viewport={"width": width, "height": 900})
-    assert page.page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.complaints == []
-    page.context.close()
+    with opening(browser, report, width) as opened:
+        assert not opened.sticks_out()
 
 
 def test_the_finding_is_the_first_thing_read(opened: Opened) -> None:
@@ -244,24 +239,24 @@ def test_intervals_and_bars_lie_inside_their_axis(opened: Opened) -> None:
 
 def test_print_is_light_whole_and_not_clipped(browser: Any, report: Path) -> None:
     """Paper shows every table to its end, every strip painted, every fold open."""
-    page = Opened(browser, report, color_scheme="dark", viewport={"width": 704, "height": 900})
-    page.page.emulate_media(media="print")
-    page.page.wait_for_selector("html.printing")
-    clipped = "(all) => all.filter((e) => e.scrollWidth > e.clientWidth + 1).length"
-    assert page.page.locator(".scroll, .legend, pre").evaluate_all(clipped) == 0
-    assert page.page.evaluate("document.documentElement.scrollWidth") <= 704
-    assert page.page.locator("details:not([open])").count() == 0
-    assert page.page.locator(".track canvas").evaluate_all("(all) => all.every((c) => c.painted)")
-    assert page.page.evaluate("document.documentElement.dataset.theme") == "light"
-    look = "getComputedStyle(document.querySelector('.bars b')).printColorAdjust"
-    assert page.page.evaluate(look) == "exact"
-    assert not page.page.locator("nav").is_visible()
-    page.page.emulate_media(media="screen")
-    page.page.wait_for_selector("html:not(.printing)")
-    assert page.page.evaluate("document.documentElement.dataset.theme") == "dark"
-    assert page.page.locator("details:not([open])").count() > 0
-    assert page.complaints == []
-    page.context.close()
+    theme, folded = "document.documentElement.dataset.theme", "details:not([open])"
+    with opening(browser, report, 704, "dark") as opened:
+        page = opened.page
+        page.emulate_media(media="print")
+        page.wait_for_selector("html.printing")
+        clipped = "(all) => all.filter((e) => e.scrollWidth > e.clientWidth + 1).length"
+        assert page.locator(".scroll, .legend, pre").evaluate_all(clipped) == 0
+        assert not opened.sticks_out()
+        assert page.locator(folded).count() == 0
+        assert page.locator(".track canvas").evaluate_all("(all) => all.every((c) => c.painted)")
+        assert page.evaluate(theme) == "light"
+        look = "getComputedStyle(document.querySelector('.bars b')).printColorAdjust"
+        assert page.evaluate(look) == "exact"
+        assert not page.locator("nav").is_visible()
+        page.emulate_media(media="screen")
+        page.wait_for_selector("html:not(.printing)")
+        assert page.evaluate(theme) == "dark"
+        assert page.locator(folded).count() > 0
 
 
 def test_tables_are_there_without_scripts(browser: Any, report: Path) -> None:

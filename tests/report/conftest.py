@@ -4,7 +4,7 @@ Five classes, three primitives: steps 1, 2 look alike, and so do 3, 4. `raw` and
 the primitive, P-JEPA and `history` the class.
 """
 
-import os
+from dataclasses import replace
 from pathlib import Path
 
 import av
@@ -48,23 +48,19 @@ def take_ids() -> list[str]:
     return [f"../take|{index}" for index in range(16)]
 
 
-def takes_rows() -> list[dict]:
-    splits = ["train"] * 10 + ["test"] * 6
-    names = ("dataset", "task", "recording", "participant", "view")
-    return [
-        {"take_id": take, "split": split, "holdout": 7 < i < 10, "group": f"g{i}"}
-        | dict.fromkeys(names, "x")
-        for i, (take, split) in enumerate(zip(take_ids(), splits, strict=True))
-    ]
-
-
 def write_project() -> None:
     """Writes every input of `report` under the present folder."""
     random = np.random.default_rng(0)
     times = np.arange(TOKENS) / FPS
     labels = [(take, times, np.repeat(random.integers(0, 5, 12), 5)) for take in take_ids()]
     write_labels(paths.LABELS, labels)
-    write_table(paths.TAKES_TABLE, takes_rows(), TAKES)
+    rows = [
+        dict.fromkeys(TAKES.names, "x")
+        | {"take_id": take, "group": f"g{index}", "holdout": index in (8, 9)}
+        | {"split": "train" if index < 10 else "test"}
+        for index, take in enumerate(take_ids())
+    ]
+    write_table(paths.TAKES_TABLE, rows, TAKES)
     write_classes(paths.CLASSES, Classes(NAMES, 0))
     truth = [
         {"take_id": take, "time_s": time, "primitive": int(PRIMITIVE[label])}
@@ -99,16 +95,19 @@ def write_representation(name: str, labels: list, seed: int) -> None:
 
 
 def write_cell(name: str) -> None:
-    streams = paths.representation_streams(paths.representation(name))
-    inputs = CellInputs(streams, paths.LABELS, paths.TAKES_TABLE, paths.CLASSES, paths.DEMO_TRUTH)
+    inputs = replace(cell_inputs(name), truth=paths.DEMO_TRUTH)
     run_cell(inputs, paths.cell("linear", name), "linear", name, COMMON, LINEAR)
 
 
 def write_attentive_cell(name: str, common: ProbeCommonConfig = COMMON) -> None:
     """A cell whose streamed predictions differ from the offline ones."""
+    folder = paths.cell("attentive", name)
+    run_cell(cell_inputs(name), folder, "attentive", name, common, ATTENTIVE)
+
+
+def cell_inputs(name: str) -> CellInputs:
     streams = paths.representation_streams(paths.representation(name))
-    inputs = CellInputs(streams, paths.LABELS, paths.TAKES_TABLE, paths.CLASSES)
-    run_cell(inputs, paths.cell("attentive", name), "attentive", name, common, ATTENTIVE)
+    return CellInputs(streams, paths.LABELS, paths.TAKES_TABLE, paths.CLASSES)
 
 
 def write_curves() -> None:
@@ -149,12 +148,9 @@ report: {timelines: 4, bootstrap: 50}
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project")
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
         write_project()
-    finally:
-        os.chdir(before)
     return folder
 
 

@@ -6,28 +6,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.image import imread
 
-from pjepa.core.tables import read_classes
+from pjepa.core.tables import Classes
 from pjepa.report.config import ReportConfig
 from pjepa.report.figures import (
     BACKGROUND,
     Strip,
-    Track,
     class_look,
     draw_strip,
     draw_timelines,
     probe_tracks,
     save_png,
-    shown_labels,
 )
 from pjepa.report.gains import Gain, chosen_takes, take_gains
-from pjepa.report.results import Cell, read_predictions, read_results
+from pjepa.report.results import Cell, read_results
 from pjepa.report.widgets import cell_kind, read_curves
 from pjepa.tools import paths
 from pjepa.ui.console import InputError
 
-GAINS = [Gain(f"t{rank}", 10.0, 90.0 - rank) for rank in range(11)]
 KINDS = {
     "raw": "raw",
     "smooth": "control without annotated boundaries",
@@ -42,27 +38,19 @@ def cells(project: Path) -> dict[str, Cell]:
     return {cell.representation: cell for cell in found.cells}
 
 
-def tracks(cells: dict[str, Cell], *names: str) -> list[Track]:
-    predictions = {("linear", name): read_predictions(cells[name].folder) for name in names}
-    return probe_tracks({"linear": [cells[name] for name in names]}, predictions)
-
-
 @pytest.mark.parametrize(
-    ("count", "expected"),
-    [(0, []), (1, ["t0"]), (3, ["t0", "t5", "t10"]), (5, ["t0", "t5", "t10", "t2", "t8"])],
+    ("takes", "count", "expected"),
+    [
+        (11, 0, []),
+        (11, 1, ["t0 best"]),
+        (11, 5, ["t0 best", "t5 median", "t10 worst", "t2 number", "t8 number"]),
+        (1, 4, ["t0 best"]),
+        (0, 4, []),
+    ],
 )
-def test_best_median_worst_then_between(count: int, expected: list[str]) -> None:
-    chosen = chosen_takes(GAINS, count)
-    assert [choice.gain.take_id for choice in chosen] == expected
-    why = ["best", "median", "worst", "number", "number"]
-    assert [choice.why.split()[0] for choice in chosen] == why[:count]
-
-
-def test_few_takes_are_all_chosen_once() -> None:
-    everyone = [choice.gain.take_id for choice in chosen_takes(GAINS, 99)]
-    assert sorted(everyone) == sorted(gain.take_id for gain in GAINS)
-    assert [choice.gain.take_id for choice in chosen_takes(GAINS[:1], 4)] == ["t0"]
-    assert chosen_takes([], 4) == []
+def test_best_median_worst_then_between(takes: int, count: int, expected: list[str]) -> None:
+    chosen = chosen_takes([Gain(f"t{rank}", 10.0, 90.0 - rank) for rank in range(takes)], count)
+    assert [f"{choice.gain.take_id} {choice.why.split()[0]}" for choice in chosen] == expected
 
 
 def test_cells_have_kinds_and_takes_gains(cells: dict[str, Cell]) -> None:
@@ -82,31 +70,12 @@ def test_a_hundred_classes_have_looks_of_their_own() -> None:
     assert class_look(-1, 0) != class_look(0, 0)
 
 
-def test_the_legend_lists_what_occurs_once_done_before_guessed() -> None:
-    strips = [Strip("truth", np.array([0, 3, 3, 5, -1])), Strip("raw", np.array([5, 3, 9, 0, 0]))]
-    assert shown_labels(strips, background=0) == [3, 5, 9, 0, -1]
-
-
-@pytest.mark.slow
-def test_timelines_are_drawn_under_names_that_last(cells: dict[str, Cell], tmp_path: Path) -> None:
-    classes, all_three = read_classes(paths.CLASSES), tracks(cells, "raw", "pjepa", "history")
-    captions = draw_timelines(all_three, classes, 4, tmp_path)
-    assert list(captions) == ["best.png", "median.png", "worst.png", "take-4.png"]
-    assert sorted(captions) == sorted(path.name for path in tmp_path.iterdir())
-    assert "best of 6 takes by gain" in captions["best.png"]
-    assert imread(tmp_path / "best.png").shape[1] == 1100
-    first = (tmp_path / "best.png").read_bytes()
-    assert b"matplotlib" not in first.lower()
-    draw_timelines(all_three, classes, 1, tmp_path)
-    assert (tmp_path / "best.png").read_bytes() == first
-    assert draw_timelines(tracks(cells, "raw"), classes, 3, tmp_path) == {}
-
-
-def test_every_probe_has_its_strips(cells: dict[str, Cell]) -> None:
+def test_every_probe_has_its_strips(cells: dict[str, Cell], tmp_path: Path) -> None:
     mine = [cells["raw"], cells["pjepa"]]
     predictions = {(p, c.representation): {} for p in ("linear", "fact") for c in mine}
     found = probe_tracks({"linear": mine, "fact": mine[:1]}, predictions)  # type: ignore[arg-type]
     assert [track.name for track in found] == ["raw, linear", "pjepa, linear", "raw, fact"]
+    assert draw_timelines(found[:1], Classes(("a",), None), 3, tmp_path) == {}  # no gain to rank by
 
 
 def test_a_gap_in_time_stays_empty() -> None:

@@ -15,37 +15,32 @@ def revision_text(revision: Revision | None) -> str:
 
 
 def git(*arguments: str) -> str:
-    identity = ("-c", "user.name=t", "-c", "user.email=t@localhost")
-    command = ["git", *identity, *arguments]
+    command = ["git", "-c", "user.name=t", "-c", "user.email=t@localhost", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the inputs of a run, in no repository."""
+def test_the_commit_and_what_differs_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    for name in ("pjepa/a.py", "params.yaml", "dvc.lock", "results/metrics.json"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("x")
-    return tmp_path
-
-
-def test_the_commit_and_what_differs_from_it(project: Path) -> None:
+    for name in map(Path, ("pjepa/a.py", "params.yaml", "dvc.lock", "results/metrics.json")):
+        name.parent.mkdir(exist_ok=True)
+        name.write_text("x")
     assert git_revision() == Revision("")
     git("init", "--quiet")
     assert git_revision() == Revision("")  # no commit yet
     git("add", "--all")
     git("commit", "--quiet", "--message", "x")
     commit = git("rev-parse", "HEAD").strip()
-    (project / "dvc.lock").write_text("y")  # DVC writes it while it runs
-    (project / "results/metrics.json").unlink()
+    Path("dvc.lock").write_text("y")  # DVC writes it while it runs
+    Path("results/metrics.json").unlink()
     day = git("show", "--no-patch", "--format=%cs").strip()
     assert git_revision() == Revision(commit, (), day)
     assert dated(git_revision()) == f"{day} (commit {commit[:8]})"
     assert f"`{commit}`, code and parameters as committed" in revision_text(git_revision())
-    (project / "params.yaml").write_text("y")
-    (project / "pjepa/<b> ü.py").write_text("new")
+    Path("params.yaml").write_text("y")
+    Path("pjepa/<b> ü.py").write_text("new")
     found = git_revision()
     assert set(found.changed) == {"params.yaml", "pjepa/<b> ü.py"}
     assert dated(found) == f"{day} (commit {commit[:8]} with uncommitted changes)"
@@ -53,9 +48,7 @@ def test_the_commit_and_what_differs_from_it(project: Path) -> None:
     assert "<strong>with uncommitted changes</strong>: params.yaml, pjepa/&lt;b&gt; ü.py" in text
 
 
-def test_no_git_is_said_and_a_long_list_is_cut(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_git_is_said_and_a_long_list_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert git_revision() == Revision("")
     assert "none" in revision_text(Revision(""))
