@@ -20,7 +20,6 @@ FILES = ("ltc_red1_dil4", "ltc_red2_dil2")
 NO_DROPOUT = dict.fromkeys(
     ("dropout", "channel_masking", "attention_dropout", "output_dropout"), 0.0
 )
-Batch = tuple[Tensor, Tensor | None]  # features [B, T, D], valid [B, T]
 
 
 def golden(file: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -49,31 +48,23 @@ def golden_model(file: str, causal: bool = False, **settings: Any) -> LTContext:
     return model
 
 
-def golden_batch(tensors: dict[str, Tensor], case: str) -> Batch:
-    """Features and, where a take is padded, which frames are real."""
-    mask = tensors[f"{case}.mask"][:, 0]
-    return tensors[f"{case}.input"].transpose(1, 2), None if bool(mask.all()) else mask
-
-
 def obvious_attention(module: Any, x: Tensor, values: Tensor | None, allowed: Tensor) -> Tensor:
     """`x` plus attention under a boolean T x T matrix, for one take [T, d]."""
-    heads, half = module.config.heads, x.shape[1] // 2
     seen = x
     if module.config.normalised:
-        spread = x.var(0, unbiased=False) + 1e-5
-        seen = (x - x.mean(0)) / spread.sqrt()
+        seen = (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt()
     values = seen if values is None else values
-    q, k, _ = F.linear(seen, module.qkv.weight, module.qkv.bias).split(half, 1)
-    _, k_before, v = F.linear(values, module.qkv.weight, module.qkv.bias).split(half, 1)
-    k = k_before if module.config.release else k
-    found = []
-    for q_h, k_h, v_h in zip(*(y.chunk(heads, 1) for y in (q, k, v)), strict=True):
-        scores = (q_h @ k_h.T / (half / heads) ** 0.5).masked_fill(~allowed, -torch.inf)
-        found.append(scores.softmax(1) @ v_h)
-    return x + module.proj(F.gelu(torch.cat(found, 1)))
+
+    def heads(y: Tensor, part: int) -> Tensor:
+        projected = F.linear(y, module.qkv.weight, module.qkv.bias).chunk(3, 1)[part]
+        return projected.unflatten(1, (module.config.heads, -1)).transpose(0, 1)
+
+    keys = heads(values if module.config.release else seen, 1)
+    found = F.scaled_dot_product_attention(heads(seen, 0), keys, heads(values, 2), allowed)
+    return x + module.proj(F.gelu(found.transpose(0, 1).flatten(1)))
 
 
-def obvious_logits(model: LTContext, x: Tensor, segment: Tensor | None = None) -> list[Tensor]:
+def obvious_logits(model: LTCausal, x: Tensor, segment: Tensor) -> list[Tensor]:
     """The stages' logits of one take [T, D], without dropout."""
     config, i = model.config, torch.arange(len(x))
     base = i[:, None] // config.window * config.window
@@ -81,18 +72,17 @@ def obvious_logits(model: LTContext, x: Tensor, segment: Tensor | None = None) -
     if config.release:
         near = (i - i[:, None]).abs() <= config.window
     far = i % config.stride == i[:, None] % config.stride
-    if segment is not None:
-        near, far = (seen & (segment <= segment[:, None]) for seen in (near, far))
+    past = segment <= segment[:, None]
     logits: list[Tensor] = []
     values = None
     for stage in [model.stage1, *model.stages]:
         f = stage.input_proj(x)
         for number, layer in enumerate(stage.layers):
             k, conv = config.dilation**number, layer.dilated_conv
-            padded = F.pad(f.T[None], (2 * k, 0) if model.causal else (k, k))
+            padded = F.pad(f.T[None], (2 * k, 0))
             o = F.gelu(F.conv1d(padded, conv.weight, conv.bias, dilation=k))[0].T
             for attention, seen in ((layer.windowed_attn, near), (layer.ltc_attn, far)):
-                o = obvious_attention(attention, o, values, seen)
+                o = obvious_attention(attention, o, values, seen & past)
             f = f + layer.out_linear(o)
         logits.append(stage.out_proj(f))
         x, values = logits[-1].softmax(1), model.dim_reduction(f) if values is None else f

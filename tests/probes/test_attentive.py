@@ -82,21 +82,6 @@ def test_the_future_changes_nothing_before(
     assert len(same) == (cut if kind == "causal" else cut // 4 * 4)
 
 
-def test_a_chunk_looks_ahead_and_says_so() -> None:
-    assert probe("causal").sight.ends(np.zeros(6, np.int64)).tolist() == [1, 2, 3, 4, 5, 6]
-    assert probe("chunk").sight.ends(np.zeros(6, np.int64)).tolist() == [4, 4, 4, 4, 6, 6]
-
-
-def test_unknown_tokens_do_not_count_in_the_loss() -> None:
-    made, x = probe(), features(6)
-    logits = made(x, torch.zeros(6, dtype=torch.long))
-    labels = torch.tensor([0, 1, -1, 2, -1, 0])
-    known = labels >= 0
-    expected = torch.nn.functional.cross_entropy(logits[known], labels[known])
-    torch.testing.assert_close(made.loss(logits, labels), expected)
-    assert made.loss(logits, torch.full((6,), -1)).item() == 0.0
-
-
 def test_impossible_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="chunk 8 does not fit in window 4"):
         AttentiveConfig(window=4, chunk=8)

@@ -3,37 +3,56 @@
 import csv
 import itertools
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from pjepa.core import machine
 from pjepa.core.tables import read_takes
 from pjepa.core.text import text_of_cell
 from pjepa.metrics.bootstrap import difference_intervals, intervals
 from pjepa.metrics.segmentation import METRICS, TakeStatistics, segmentation_scores
 from pjepa.probes.base.cell import CellInputs, run_cell
+from pjepa.probes.base.config import ProbeCommonConfig
 from pjepa.probes.base.scoring import take_roles
 from pjepa.probes.linear.probe import LinearProbe, probe_accuracy
 from pjepa.report.results import read_cell
 from pjepa.streams.stream import StreamReader, StreamWriter, Take, read_labels, write_labels
 from pjepa.ui.console import InputError
-from tests.probes.world import COMMON, FPS, LINEAR, NAMES, WIDTH, takes_rows, world
+from tests.probes.world import COMMON, FPS, LINEAR, NAMES, takes_rows, world
 
 
-def cell(folder: Path, out: str = "out", **options: int) -> tuple[Path, dict[str, float]]:
-    inputs = world(folder, **options)
-    return folder / out, run_cell(inputs, folder / out, "linear", "raw", COMMON, LINEAR)
+@dataclass(frozen=True)
+class Cell:
+    """A cell of the linear probe that has run."""
+
+    inputs: CellInputs
+    out: Path
+    metrics: dict[str, float]
+    details: dict[str, Any]
 
 
-def test_folder_is_complete(tmp_path: Path) -> None:
-    out, metrics = cell(tmp_path)
-    assert json.loads((out / "metrics.json").read_text()) == metrics
+def run(inputs: CellInputs, out: Path, common: ProbeCommonConfig = COMMON) -> Cell:
+    metrics = run_cell(inputs, out, "linear", "raw", common, LINEAR)
+    return Cell(inputs, out, metrics, json.loads((out / "details.json").read_text()))
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory: pytest.TempPathFactory) -> Cell:
+    folder = tmp_path_factory.mktemp("cell")
+    return run(world(folder), folder / "out")
+
+
+def test_folder_is_complete(cell: Cell) -> None:
+    assert json.loads((cell.out / "metrics.json").read_text()) == cell.metrics
     names = (*METRICS, "top1")
-    assert set(metrics) == {*names, *(f"paper_{name}" for name in names)}
-    details = json.loads((out / "details.json").read_text())
+    assert set(cell.metrics) == {*names, *(f"paper_{name}" for name in names)}
+    details = cell.details
     assert details["split"] == "test"
     assert details["provenance"]["lookahead_s"] == 2
     assert details["takes"] == {"fit": 6, "holdout": 2, "reported": 4}
@@ -45,25 +64,24 @@ def test_folder_is_complete(tmp_path: Path) -> None:
     assert details["settings"]["linear"]["l2"] == list(LINEAR.l2)
     assert details["settings"]["common"]["device"] == "cpu"
     assert details["sight"] == {"to": "token", "whole_take": False, "lookahead_s": 0.0}
-    assert LinearProbe.load(out / "model").weight.shape == (4, WIDTH)
+    assert abs(cell.metrics["acc"] - cell.metrics["paper_acc"]) > 3
+    assert "differ by" in details["warnings"][0]
 
 
-def test_predictions_give_the_metrics(tmp_path: Path) -> None:
-    out, metrics = cell(tmp_path)
-    frame = pq.read_table(out / "predictions.parquet").to_pandas()
+def test_predictions_give_the_metrics(cell: Cell) -> None:
+    frame = pq.read_table(cell.out / "predictions.parquet").to_pandas()
     assert list(frame.columns) == ["take_id", "time_s", "label", "prediction", "score"]
     parts = [part for _, part in frame.groupby("take_id", sort=False)]
     truths, predictions = ([p[c].to_numpy() for p in parts] for c in ("label", "prediction"))
     again = segmentation_scores(truths, predictions, 0)
-    assert {name: metrics[name] for name in METRICS} == pytest.approx(again)
-    probe, reader = LinearProbe.load(out / "model"), StreamReader(tmp_path / "stream.parquet")
+    assert {name: cell.metrics[name] for name in METRICS} == pytest.approx(again)
+    probe, reader = LinearProbe.load(cell.out / "model"), StreamReader(cell.inputs.streams[0])
     best = probe.predict(reader.read("take 10").features).argmax(1)
     np.testing.assert_array_equal(best, parts[0]["prediction"])
 
 
-def test_segments_cover_every_take_and_survive_any_name(tmp_path: Path) -> None:
-    out, _ = cell(tmp_path)
-    with (out / "segments.csv").open(newline="") as file:
+def test_segments_cover_every_take_and_survive_any_name(cell: Cell) -> None:
+    with (cell.out / "segments.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {text_of_cell(row["label"]) for row in rows} <= set(NAMES)
     for take in {row["take"] for row in rows}:
@@ -75,90 +93,75 @@ def test_segments_cover_every_take_and_survive_any_name(tmp_path: Path) -> None:
             assert left["label"] != right["label"]
 
 
-def test_report_needs_no_predictions(tmp_path: Path) -> None:
-    out, metrics = cell(tmp_path)
-    stored = read_cell("linear", "x", out).statistics
+def test_report_needs_no_predictions(cell: Cell) -> None:
+    stored = read_cell("linear", "x", cell.out).statistics
     found = intervals(stored.variants, stored.groups, COMMON.bootstrap, COMMON.seed)["f1_25"]
-    details = json.loads((out / "details.json").read_text())
-    assert found.mean == pytest.approx(metrics["f1_25"])
-    assert details["intervals"]["converged"]["f1_25"]["low"] == pytest.approx(found.low)
+    assert found.mean == pytest.approx(cell.metrics["f1_25"])
+    assert cell.details["intervals"]["converged"]["f1_25"]["low"] == pytest.approx(found.low)
     paper = [
         {take: TakeStatistics.from_dict(row) for take, row in run["statistics"].items()}
-        for run in details["runs"]["paper"]
+        for run in cell.details["runs"]["paper"]
     ]
     gain = difference_intervals(stored.variants, paper, stored.groups, 50, 0)["acc"]
-    assert gain.mean == pytest.approx(metrics["acc"] - metrics["paper_acc"])
+    assert gain.mean == pytest.approx(cell.metrics["acc"] - cell.metrics["paper_acc"])
 
 
-def test_variants_are_averaged(tmp_path: Path) -> None:
-    out, metrics = cell(tmp_path, variants=3)
-    details = json.loads((out / "details.json").read_text())
-    values = [run["metrics"]["acc"] for run in details["runs"]["converged"]]
-    assert len(set(values)) > 1
-    assert metrics["acc"] == pytest.approx(np.mean(values))
-    assert details["intervals"]["converged"]["acc"]["mean"] == pytest.approx(metrics["acc"])
+def test_variants_and_seeds_are_averaged(tmp_path: Path) -> None:
+    common = COMMON.model_copy(update={"seeds": (0, 1, 2)})
+    cell = run(world(tmp_path, variants=2), tmp_path / "out", common)
+    runs = cell.details["runs"]
+    assert [run["seed"] for run in runs["converged"]] == [None, None]  # the optimum draws nothing
+    assert len(runs["paper"]) == 6
+    for fit, prefix in (("converged", ""), ("paper", "paper_")):
+        values = [run["metrics"]["acc"] for run in runs[fit]]
+        assert len(set(values)) > 1
+        assert cell.metrics[f"{prefix}acc"] == pytest.approx(np.mean(values))
+        assert cell.details["intervals"][fit]["acc"]["mean"] == pytest.approx(np.mean(values))
 
 
 def test_val_is_reported_where_test_has_no_labels(tmp_path: Path) -> None:
-    out, _ = cell(tmp_path, test_labels=False)
-    assert json.loads((out / "details.json").read_text())["split"] == "val"
+    assert run(world(tmp_path, test_labels=False), tmp_path / "out").details["split"] == "val"
 
 
-def test_same_input_same_bytes(tmp_path: Path) -> None:
-    inputs = world(tmp_path)
-    for name in ("a", "b"):
-        run_cell(inputs, tmp_path / name, "linear", "raw", COMMON, LINEAR)
-    files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*.*"))
+def test_same_input_same_bytes_also_from_two_fits_at_once(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    run(cell.inputs, tmp_path, COMMON.model_copy(update={"workers": 2}))
+    files = sorted(path.relative_to(cell.out) for path in cell.out.rglob("*.*"))
     assert len(files) == 8
     for file in files:
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+        assert (cell.out / file).read_bytes() == (tmp_path / file).read_bytes()
 
 
-def test_warns_when_the_fits_disagree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, metrics = cell(tmp_path)
-    assert abs(metrics["acc"] - metrics["paper_acc"]) > 3
-    warnings = json.loads((out / "details.json").read_text())["warnings"]
-    assert "differ by" in warnings[0]
-    assert warnings[0] in capsys.readouterr().err
-
-
-def test_any_target_can_be_read(tmp_path: Path) -> None:
-    inputs = world(tmp_path)
-    reader, labels = StreamReader(inputs.streams[0]), read_labels(inputs.labels)
+def test_any_target_can_be_read(cell: Cell) -> None:
+    reader, labels = StreamReader(cell.inputs.streams[0]), read_labels(cell.inputs.labels)
     halves = {take: np.where(y < 0, -1, y // 2).astype(np.int32) for take, y in labels.items()}
-
-    def features(take: str) -> np.ndarray:
-        return reader.read(take).features
-
-    accuracy = probe_accuracy(features, halves, read_takes(inputs.takes), COMMON, LINEAR)
+    takes = read_takes(cell.inputs.takes)
+    accuracy = probe_accuracy(lambda t: reader.read(t).features, halves, takes, COMMON, LINEAR)
     assert 60 < accuracy <= 100
 
 
 def test_bad_input_is_one_line(tmp_path: Path) -> None:
     inputs = world(tmp_path)
-    empty = CellInputs([], inputs.labels, inputs.takes, inputs.classes)
     with pytest.raises(InputError, match="no stream"):
-        run_cell(empty, tmp_path / "out", "linear", "raw", COMMON, LINEAR)
+        run(replace(inputs, streams=[]), tmp_path / "out")
     labels = read_labels(inputs.labels)
     short = [(take, np.arange(39.0), label[:39]) for take, label in labels.items()]
     write_labels(inputs.labels, short)
     with pytest.raises(InputError, match="40 tokens but 39 labels"):
-        run_cell(inputs, tmp_path / "out", "linear", "raw", COMMON, LINEAR)
+        run(inputs, tmp_path / "out")
     with pytest.raises(InputError, match="no train take"):
         take_roles(pd.DataFrame(takes_rows()), {})
 
 
-def test_gaps_in_time_end_segments(tmp_path: Path) -> None:
-    inputs = world(tmp_path)
-    reader = StreamReader(inputs.streams[0])
-    gapped = tmp_path / "gapped.parquet"
+def test_gaps_in_time_end_segments(cell: Cell, tmp_path: Path) -> None:
+    reader, gapped = StreamReader(cell.inputs.streams[0]), tmp_path / "gapped.parquet"
     with StreamWriter(gapped, reader.info) as writer:
-        for take_id in reader.takes:
-            take = reader.read(take_id)
+        for take in reader.read_many():
             times = take.times + np.where(np.arange(40) >= 23, 100.0, 0.0)
-            writer.write(Take(take_id, take.features, times, take.segment, take.offset))
-    whole = CellInputs([gapped], inputs.labels, inputs.takes, inputs.classes)
-    run_cell(whole, tmp_path / "out", "linear", "raw", COMMON, LINEAR)
+            writer.write(Take(take.take_id, take.features, times, take.segment, take.offset))
+    run(replace(cell.inputs, streams=[gapped]), tmp_path / "out")
     with (tmp_path / "out" / "segments.csv").open(newline="") as file:
         rows = [(float(row["start"]), float(row["end"])) for row in csv.DictReader(file)]
     assert sum(end - start for start, end in rows) == pytest.approx(4 * 40 / FPS)

@@ -12,16 +12,9 @@ from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from pjepa.core import machine
-from pjepa.probes.base.config import ProbeCommonConfig
-from pjepa.probes.base.scoring import LabelledTake, Roles, Targets
+from pjepa.probes.base.scoring import LabelledTake
 from pjepa.probes.linear.config import LinearConfig, PaperFitConfig
-from pjepa.probes.linear.probe import (
-    LinearProbe,
-    fit_and_score,
-    fit_converged,
-    fit_paper,
-)
+from pjepa.probes.linear.probe import LinearProbe, fit_converged, fit_paper
 from pjepa.ui.console import InputError
 
 CLASSES, WIDTH = 5, 12
@@ -180,24 +173,3 @@ def test_a_million_tokens_fit_in_24_gb() -> None:
     per_channel = (wide - narrow) / 32
     assert 4 <= per_channel < 5  # one copy of the tokens
     assert 1e6 * (narrow + (1408 - 32) * per_channel) < 24e9
-
-
-def test_two_fits_at_once_are_the_fits_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    features = {str(n): rng.normal(size=(40, 6)).astype(np.float32) for n in range(8)}
-    labels = {take: (x[:, 0] > 0).astype(np.int32) for take, x in features.items()}
-    roles = Roles(tuple("01234"), ("5",), ("6", "7"), "test", {"6": "6", "7": "7"})
-    targets = Targets(labels, roles, 2, None)
-
-    def read(take: str) -> tuple[np.ndarray, np.ndarray]:
-        return features[take], np.zeros(40, np.int64)
-
-    def weights(workers: int) -> dict[str, Tensor]:
-        common = ProbeCommonConfig(workers=workers, threads=1)
-        found = fit_and_score(read, targets, LinearConfig(), common)
-        return {name: result.probe.weight for name, result in found.items()}  # type: ignore[attr-defined]
-
-    monkeypatch.setattr(machine, "cores", lambda: 2)
-    one, two = weights(1), weights(2)
-    assert list(one) == list(two) == ["converged", "paper"]
-    assert all(torch.equal(one[name], two[name]) for name in one)

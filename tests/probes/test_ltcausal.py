@@ -113,16 +113,6 @@ def test_the_future_changes_no_bit_of_the_past(lengths: list[int], seed: int, si
             assert not torch.equal(ours[end:], theirs[end:])
 
 
-def test_the_present_segment_is_seen_to_its_end() -> None:
-    model, segments = small_model(), ids([6, 6])
-    features = random_take(12, WIDTH, 0)
-    other = features.clone()
-    other[11] += 1
-    changed = (model.predict(features, segments) != model.predict(other, segments)).any(1)
-    assert changed[6:].all()
-    assert not changed[:6].any()
-
-
 def test_a_gap_is_a_segment_in_its_place() -> None:
     given = torch.tensor([[-1, -1, 4, 4, -1, 9, -1]])
     assert segment_order(given).tolist() == [[0, 0, 1, 1, 2, 3, 4]]

@@ -52,11 +52,8 @@ def test_folder_is_complete_and_loads(tmp_path: Path) -> None:
     assert metrics["acc"] == pytest.approx(np.mean(values))
     assert details["selection"] == {"on": "holdout", "on_reported": False}
     assert details["sight"] == {"to": "block", "whole_take": False, "lookahead_s": 0.75}
-    names = {path.name for path in out.iterdir()}
-    assert names == {
-        "metrics.json", "details.json", "streaming.json", "predictions.parquet", "segments.csv",
-        "model",
-    }  # fmt: skip
+    files = {"metrics.json", "details.json", "streaming.json", "predictions.parquet"}
+    assert {path.name for path in out.iterdir()} == {*files, "segments.csv", "model"}
     frame = pq.read_table(out / "predictions.parquet").to_pandas()
     probe, reader = load_probe(out / "model"), StreamReader(inputs.streams[0])
     take = reader.read("take 12")
@@ -68,7 +65,7 @@ def test_folder_is_complete_and_loads(tmp_path: Path) -> None:
 
 def test_streaming_is_told_truthfully(tmp_path: Path) -> None:
     inputs, out = world(tmp_path), tmp_path / "out"
-    metrics, details = trained_cell(inputs, out)
+    trained_cell(inputs, out)
     streaming = json.loads((out / "streaming.json").read_text())
     assert set(streaming) == {"segments", "seconds"}
     by_segment, by_time = streaming["segments"], streaming["seconds"]
@@ -85,20 +82,11 @@ def test_streaming_is_told_truthfully(tmp_path: Path) -> None:
     assert by_segment["intervals"]["acc"]["low"] == pytest.approx(found.low)
     assert by_segment["metrics"]["acc"] == pytest.approx(found.mean)
     causal = ATTENTIVE.model_copy(update={"chunk_attention": "causal"})
-    metrics, details = trained_cell(inputs, tmp_path / "causal", causal)
-    streaming = json.loads((tmp_path / "causal" / "streaming.json").read_text())
-    for entry in streaming.values():
-        assert entry["equals_offline"]
-        assert entry["probe_lookahead_s"] == details["sight"]["lookahead_s"] == 0
-        assert entry["metrics"] == pytest.approx(metrics)
-
-
-def test_protocols_are_chosen_by_params(tmp_path: Path) -> None:
-    inputs = world(tmp_path)
-    trained_cell(inputs, tmp_path / "one", FOREGROUND, streaming=("seconds",))
-    assert list(json.loads((tmp_path / "one" / "streaming.json").read_text())) == ["seconds"]
-    trained_cell(inputs, tmp_path / "none", FOREGROUND, streaming=())
-    assert not (tmp_path / "none" / "streaming.json").exists()
+    metrics, details = trained_cell(inputs, tmp_path / "causal", causal, streaming=("seconds",))
+    (entry,) = json.loads((tmp_path / "causal" / "streaming.json").read_text()).values()
+    assert entry["equals_offline"]
+    assert entry["probe_lookahead_s"] == details["sight"]["lookahead_s"] == 0
+    assert entry["metrics"] == pytest.approx(metrics)
 
 
 def test_a_stream_without_boundaries_is_streamed_by_time(tmp_path: Path) -> None:
@@ -148,9 +136,10 @@ def test_published_habits_are_marked(tmp_path: Path, capsys: pytest.CaptureFixtu
     _, details = trained_cell(inputs, tmp_path / "val", select_on="val")
     assert details["selection"] == {"on": "val", "on_reported": False}
     assert details["warnings"] == []
-    _, details = trained_cell(inputs, tmp_path / "last", select_on="last")
+    _, details = trained_cell(inputs, tmp_path / "last", select_on="last", streaming=())
+    assert not (tmp_path / "last" / "streaming.json").exists()
     assert details["runs"]["trained"][0]["fit"]["epoch"] == 3
-    linear = ProbeCommonConfig(**{**COMMON.model_dump(), "select_on": "last"})
+    linear = COMMON.model_copy(update={"select_on": "last"})
     with pytest.raises(InputError, match="give one l2"):
         run_cell(inputs, tmp_path / "linear", "linear", "raw", linear, LINEAR)
 
@@ -188,20 +177,8 @@ def test_a_killed_cell_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     trained_cell(inputs, tmp_path / "killed", work=work, seeds=(0, 1))
     assert epochs == [1, 1]  # seed 0 was done, seed 1 had one epoch of three
     for path in sorted((tmp_path / "whole").rglob("*.*")):
-        assert (
-            path.read_bytes()
-            == (tmp_path / "killed" / path.relative_to(tmp_path / "whole")).read_bytes()
-        ), path
-
-
-def test_seeds_of_the_linear_probe(tmp_path: Path) -> None:
-    inputs, out = world(tmp_path, variants=2), tmp_path / "out"
-    common = ProbeCommonConfig(**{**COMMON.model_dump(), "seeds": (0, 1, 2)})
-    run_cell(inputs, out, "linear", "random", common, LINEAR)
-    details = json.loads((out / "details.json").read_text())
-    runs = {fit: len(mine) for fit, mine in details["runs"].items()}
-    assert runs == {"converged": 2, "paper": 6}  # the optimum draws nothing
-    assert [run["seed"] for run in details["runs"]["converged"]] == [None, None]
+        other = tmp_path / "killed" / path.relative_to(tmp_path / "whole")
+        assert path.read_bytes() == other.read_bytes(), path
 
 
 def test_no_held_out_take_to_choose_on(tmp_path: Path) -> None:
