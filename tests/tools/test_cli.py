@@ -23,13 +23,6 @@ from pjepa.ui.console import QUIET, VERBOSE, say
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(ROOT / "presets", tmp_path / "presets")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
@@ -102,7 +95,7 @@ def test_an_interrupt_during_imports_is_one_line(tmp_path: Path) -> None:
 
 
 def test_quiet_and_verbose(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in (QUIET, VERBOSE):
         monkeypatch.setenv(name, "")  # restored after the test
@@ -112,9 +105,9 @@ def test_quiet_and_verbose(
     assert "a note" not in capsys.readouterr().err
 
 
-def test_summary_shows_numbers_and_what_comes_next(project: Path) -> None:
-    (project / "results").mkdir()
-    shutil.copy(ROOT / "results/metrics.json", project / "results")
+def test_summary_shows_numbers_and_what_comes_next(clone: Path) -> None:
+    (clone / "results").mkdir()
+    shutil.copy(ROOT / "results/metrics.json", clone / "results")
     found = run("summary")
     assert found.exit_code == 0, found.output
     assert "pjepa: the trained encoder" in found.stdout
@@ -122,7 +115,7 @@ def test_summary_shows_numbers_and_what_comes_next(project: Path) -> None:
     assert "there: linear" in run("summary", "--probe", "nope").stderr
 
 
-def test_preset_writes_and_shows_the_difference(project: Path) -> None:
+def test_preset_writes_and_shows_the_difference(clone: Path) -> None:
     dry = run("preset", "demo", "--dry-run")
     assert dry.exit_code == 0
     assert "+pjepa:" in dry.output
@@ -147,7 +140,7 @@ def test_preset_writes_and_shows_the_difference(project: Path) -> None:
         ("verify", "results/metrics.json: no committed version"),
     ],
 )
-def test_errors_are_one_line(project: Path, words: str, error: str) -> None:
+def test_errors_are_one_line(clone: Path, words: str, error: str) -> None:
     Path("params.yaml").write_text("pjepa:\n  mask_ratio: 1.4\n")
     commit_all()
     write_metrics(50.0)
@@ -157,7 +150,7 @@ def test_errors_are_one_line(project: Path, words: str, error: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_verify_accepts_small_changes_and_refuses_large_ones(project: Path) -> None:
+def test_verify_accepts_small_changes_and_refuses_large_ones(clone: Path) -> None:
     write_metrics(50.0)
     commit_all()
     write_metrics(51.5)

@@ -154,10 +154,8 @@ def test_two_experiments_are_subtracted_and_what_differs_is_said(capsys: Capture
     print_comparison(found, "acc")
     text = capsys.readouterr().out
     assert re.search(r"computed on +not recorded +cuda", text)
-    for said in (
-        "exp-1 - exp-0", "raw†", "chosen on test",
-        "left out, not in all: linear-segment_mean, linear-history",
-    ):  # fmt: skip
+    left_out = "left out, not in all: linear-segment_mean, linear-history"
+    for said in ("exp-1 - exp-0", "raw†", "chosen on test", left_out):
         assert said in text
     assert "- history" not in text
     with pytest.raises(InputError, match="exp-0, exp-1: no cell that all of them list"):

@@ -94,19 +94,6 @@ def test_lines_of_a_project(outside: Path, params: str, what: str, state: str, d
     assert (result.state, detail in result.detail) == (state, True), result
 
 
-def test_a_film_that_does_not_read_back_is_broken(
-    outside: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def cut_film(path: Path, encoder: str) -> None:
-        write_film(path, encoder)
-        path.write_bytes(path.read_bytes()[:200])
-
-    write_film = doctor.write_film
-    monkeypatch.setattr(doctor, "write_film", cut_film)
-    result = next(doctor.codecs())
-    assert (result.state, "reinstall av" in result.detail) == ("broken", True)
-
-
 def test_the_authors_package_of_the_same_name_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

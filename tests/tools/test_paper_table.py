@@ -1,6 +1,5 @@
 """`pjepa table`: the paper's numbers, ours beside them, and what is not like for like."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -28,13 +27,6 @@ PRESETS = Path(__file__).resolve().parents[2] / "presets"
 HERE = [name for name in PAPER if (PRESETS / f"{name}.yaml").exists()]
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    shutil.copytree(PRESETS, tmp_path / "presets")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize("name", HERE)
 def test_the_header_of_a_preset_has_the_same_numbers(name):
     """Two places, one truth: what `table` compares with is what the preset's header says."""
@@ -53,7 +45,7 @@ def test_the_header_of_a_preset_has_the_same_numbers(name):
 
 
 @pytest.mark.parametrize("name", HERE)
-def test_an_applied_preset_is_found_also_with_other_devices(folder, name):
+def test_an_applied_preset_is_found_also_with_other_devices(clone, name):
     values = preset_values(name)
     used = values.model_copy(update={"machine": MachineConfig(device="cuda"), "threads": 9})
     assert changed_params(values, used) == []
@@ -63,7 +55,7 @@ def test_an_applied_preset_is_found_also_with_other_devices(folder, name):
     assert applied_preset(other, preset_names()) == name
 
 
-def test_own_data_are_no_presets(folder):
+def test_own_data_are_no_presets(clone):
     values = preset_values("ikea-asm")
     mstcn = values.data.mstcn.model_copy(update={"dataset": "mine"})
     own = values.model_copy(update={"data": values.data.model_copy(update={"mstcn": mstcn})})
@@ -71,7 +63,7 @@ def test_own_data_are_no_presets(folder):
         applied_preset(own, preset_names())
 
 
-def test_rows_that_were_not_run_say_so_and_other_presets_are_refused(folder):
+def test_rows_that_were_not_run_say_so_and_other_presets_are_refused(clone):
     Path("params.yaml").write_text(params_text(preset_values("release-eval-assembly101-clip")))
     shown = CliRunner().invoke(app, ["table"])
     assert shown.exit_code == 0, shown.output
@@ -85,7 +77,7 @@ def test_rows_that_were_not_run_say_so_and_other_presets_are_refused(folder):
     assert refused.output.startswith("error: preset demo: the paper has no numbers")
 
 
-def test_a_budget_picks_its_rows(folder):
+def test_a_budget_picks_its_rows(clone):
     values = preset_values("egoprocel-i3d-sparsity")
     table = paper_table("egoprocel-i3d-sparsity", values, paths.cell)
     names = [f"Table 4: fact on {representation} 15 %" for representation in ("raw", "pjepa")]

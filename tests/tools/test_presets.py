@@ -2,7 +2,6 @@
 
 import io
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ from pjepa.tools.presets import params_text, preset_names, preset_text, preset_v
 from pjepa.ui.console import InputError
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(ROOT / "presets", tmp_path / "presets")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def round_trip(text: str) -> str:
@@ -94,14 +86,14 @@ def test_the_shipped_file_is_readable_top_to_bottom() -> None:
         ("bad", [], "presets/bad.yaml: pjepa.depht: unknown parameter; did you mean depth?"),
     ],
 )
-def test_errors_name_the_preset(project: Path, name: str, keep: list[str], error: str) -> None:
-    (project / "presets" / "bad.yaml").write_text("pjepa:\n  depht: 3\n")
+def test_errors_name_the_preset(clone: Path, name: str, keep: list[str], error: str) -> None:
+    (clone / "presets" / "bad.yaml").write_text("pjepa:\n  depht: 3\n")
     with pytest.raises(InputError, match=re.escape(error)):
         preset_text(name, keep=keep)
 
 
-def test_a_value_of_the_machine_in_a_section_is_told_its_new_place(project: Path) -> None:
-    (project / "params.yaml").write_text("data: {source: demo, workers: 3}")
+def test_a_value_of_the_machine_in_a_section_is_told_its_new_place(clone: Path) -> None:
+    (clone / "params.yaml").write_text("data: {source: demo, workers: 3}")
     with pytest.raises(InputError, match=r"data\.workers: it is machine\.workers now"):
         check_params()
 
