@@ -40,19 +40,7 @@ def kind_of(piece, kinds):
     return kinds[piece.take.number][piece.take.segment[piece.start]]
 
 
-def test_the_order_of_the_kinds_stays_and_whole_segments_stand_in(worlds):
-    takes, kinds = worlds
-    exchange, _ = exchange_of(takes, 1.0)
-    for take in takes:
-        pieces = exchange.pieces_of(take, epoch=2)
-        assert [kind_of(piece, kinds) for piece in pieces] == kinds[take.number].tolist()
-        assert all(piece.take is not take for piece in pieces)
-        for piece in pieces:
-            starts, lengths = runs(piece.take.segment)
-            assert (piece.start, piece.stop) in zip(starts, starts + lengths, strict=True)
-
-
-def test_the_nearest_are_those_of_a_plain_search(worlds):
+def test_whole_segments_of_other_takes_stand_in_the_nearest_of_a_plain_search(worlds):
     takes, _ = worlds
     exchange, _ = exchange_of(takes, 1.0)
     units = np.concatenate([take.features.astype(np.float64) for take in takes]).std(axis=0)
@@ -62,6 +50,9 @@ def test_the_nearest_are_those_of_a_plain_search(worlds):
         others = [n for n, piece in enumerate(exchange.pieces) if piece.take is not own]
         others.sort(key=lambda n: np.linalg.norm(means[n] - means[number]))
         assert nearest.tolist() == others[:NEAREST]
+    for piece in (piece for take in takes for piece in exchange.pieces_of(take, epoch=2)):
+        starts, lengths = runs(piece.take.segment)
+        assert (piece.start, piece.stop) in zip(starts, starts + lengths, strict=True)
 
 
 def test_epochs_differ_the_same_epoch_is_the_same_and_the_share_is_kept(worlds):

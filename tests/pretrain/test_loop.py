@@ -15,7 +15,6 @@ from pjepa.pretrain.data import epoch_steps, pack
 from pjepa.pretrain.feed import feed
 from pjepa.pretrain.loop import Trainer, collapse_warning, effective_rank, pretrain, target_std
 from pjepa.pretrain.setup import measure, new_model
-from pjepa.pretrain.team import balanced_parts
 from pjepa.storage.saver import Saver
 from pjepa.ui.console import InputError
 from tests.pretrain.conftest import changed, packed, tokens_of
@@ -104,18 +103,6 @@ def test_training_lowers_the_loss_and_leaves_snapshots(takes, config, tmp_path):
     assert log[-1]["lr"] == pytest.approx(config.lr * config.gamma)
 
 
-def test_no_gradient_reaches_the_teacher_and_it_follows_the_student(takes, config):
-    trainer = new_trainer(takes, changed(config, lr=1e-2, warmup_steps=0))
-    model = trainer.model
-    before = [p.clone() for p in model.teacher.parameters()]
-    trainer.step([first_batch(takes, config)])
-    assert all(p.grad is None for p in model.teacher.parameters())
-    for old, slow, fast in zip(
-        before, model.teacher.parameters(), model.student.parameters(), strict=True
-    ):
-        torch.testing.assert_close(slow, 0.9 * old + 0.1 * fast, atol=1e-6, rtol=1e-5)
-
-
 @pytest.mark.parametrize("norm", ["none", "standardize", "take_center", "causal_center"])
 def test_the_student_never_sees_a_target(takes, config, norm):
     model = new_model(changed(config, input_norm=norm), takes, measure(takes))
@@ -183,13 +170,6 @@ def test_a_teacher_on_its_own_core_gives_the_same_bytes(takes, config, tmp_path,
     assert files(tmp_path / "1" / "out") == files(tmp_path / "2" / "out")
 
 
-def test_an_error_of_the_teacher_on_its_own_core_ends_the_step(takes, config, monkeypatch):
-    monkeypatch.setattr(Jepa, "targets", lambda *arguments: 1 / 0)
-    monkeypatch.setattr(machine, "cores", lambda: 2)
-    with pytest.raises(ZeroDivisionError):
-        new_trainer(takes, changed(config, workers=2)).step([first_batch(takes, config)])
-
-
 @pytest.mark.parametrize(
     ("changes", "spare"),
     [
@@ -245,14 +225,6 @@ def test_a_diverged_loss_stops_in_words_and_changes_nothing(takes, config):
     assert torch.equal(before, trainer.model.student.proj[1].weight)
 
 
-def test_parts_of_a_step_are_contiguous_and_balanced():
-    for lengths in ([5, 5, 5, 5], [100, 1, 1, 1], [7], [], [1, 1, 50, 1, 1, 40]):
-        parts = balanced_parts(lengths, 2)
-        assert [n for part in parts for n in lengths[part]] == lengths
-    assert balanced_parts([5, 5, 5, 5], 2) == [slice(0, 2), slice(2, 4)]
-    assert len(balanced_parts([7], 4)) == 4
-
-
 def test_schedule():
     rates = [learning_rate(1.0, e, e, [2, 4], 0.1, 0) for e in range(6)]
     np.testing.assert_allclose(rates, [1, 1, 0.1, 0.1, 0.01, 0.01])
@@ -263,13 +235,12 @@ def test_monitors_tell_collapse():
     flat = torch.ones(50, 8) + 1e-4 * torch.randn(50, 1)
     assert collapse_warning(target_std(flat), effective_rank(flat))
     spread = torch.randn(500, 8)
-    assert effective_rank(spread) > 7
+    assert collapse_warning(target_std(spread), effective_rank(spread)) is None
     for table in (spread * torch.logspace(0, -3, 8), torch.randn(9, 40)):
         values = torch.linalg.svdvals((table - table.mean(0)).double())
         share = values[values > 1e-9] / values.sum()
         expected = float(torch.exp(-(share * share.log()).sum()))
         assert effective_rank(table) == pytest.approx(expected, rel=1e-5)
-    assert collapse_warning(target_std(spread), effective_rank(spread)) is None
 
 
 def test_a_last_step_of_few_targets_is_no_collapse(takes, config, tmp_path, capsys):

@@ -75,27 +75,18 @@ def test_eq2_is_the_same_with_and_without_the_term():
     assert parts == {"student", "teacher", "predictor"}
     for name, weight in alone.state_dict().items():
         assert torch.equal(weight, both.state_dict()[name])
-    targets = alone.targets(batch, alone.inputs(batch))
-    plain = (alone.predictions(batch, alone.context(batch)) - targets).abs().mean(1)
     terms = alone(batch, alone.counts(batch))
     assert terms.neighbour is None
-    assert torch.equal(terms.eq2, plain.sum() / len(batch.mask.target))
     assert torch.equal(terms.eq2, both(batch, both.counts(batch)).eq2)
 
 
-def test_targets_get_no_gradient_every_head_learns_and_bf16_is_near():
+def test_targets_get_no_gradient_and_every_head_learns():
     model, batch = model_and_batch((-1, 1))
-    counts = model.counts(batch)
-    exact = model(batch, counts).neighbour
-    exact.backward()
+    model(batch, model.counts(batch)).neighbour.backward()
     for still in (model.teacher, model.predictor):
         assert all(p.grad is None for p in still.parameters())
     assert all(p.grad.any() for p in model.neighbours.parameters())
     assert model.student.proj[1].weight.grad.any()
-    with torch.autocast("cpu", torch.bfloat16):
-        rough = model(batch, counts).neighbour
-    assert rough.dtype == torch.float32
-    assert float(rough.detach()) == pytest.approx(float(exact.detach()), rel=0.02)
 
 
 def test_spread_is_the_covariance_of_segment_means():
@@ -113,8 +104,6 @@ def test_spread_is_the_covariance_of_segment_means():
 
 
 def test_heads_come_back_from_disk_or_say_why_not(tmp_path):
-    with pytest.raises(InputError, match=r"pretrain with pjepa\.neighbours"):
-        NeighbourHeads.load(tmp_path)
     heads = NeighbourHeads(8, 6, (2, -1))
     heads.spread.mul_(3)
     heads.save(tmp_path)
