@@ -64,6 +64,7 @@ PROBES = {
     "ltcausal": ltcausal,
     "ltcausal, two heads": lambda: ltcausal(heads=2, reduction=1, dilation=3),
     "ltcausal, blocks": lambda: ltcausal(block=3),
+    "ltcausal, release": lambda: ltcausal(kind="release", instance_norm=False, window=5),
 }
 MADE = {name: make() for name, make in PROBES.items()}
 

@@ -35,6 +35,7 @@ def test_released_foreground_head(background: int, tmp_path: Path) -> None:
     path = HEADS / "head_foreground_activity.pt"
     probe = released_head(path, background)
     assert isinstance(probe, TrainedProbe)
+    assert head_classes(probe) == Classes(tuple(f"class {n}" for n in range(5)), background)
     probability = probe.predict(FEATURES)
     assert probability.shape == (200, 5)
     np.testing.assert_allclose(probability.sum(1), 1, atol=1e-6)
@@ -55,7 +56,7 @@ def test_released_affine_heads(name: str) -> None:
     expected = (FEATURES @ weight.T + bias).argmax(1)
     np.testing.assert_array_equal(probe.predict(FEATURES).argmax(1), expected)
     if name == "head_surgical":
-        assert probe.details["phase_class_names"] == ["a", "b", "c"]
+        assert head_classes(probe) == Classes(("a", "b", "c"), None)
     assert "/old" not in str(probe.details)
 
 
@@ -72,13 +73,6 @@ def test_a_released_head_becomes_a_probe_by_command(tmp_path: Path) -> None:
     again = CliRunner().invoke(app, ["convert", file, "--out", str(out)])
     assert again.exit_code == 1
     assert "exists and is not empty" in again.output
-
-
-def test_the_classes_of_released_heads() -> None:
-    surgical = released_head(HEADS / "head_surgical.pt")
-    assert head_classes(surgical) == Classes(("a", "b", "c"), None)
-    classes = head_classes(released_head(HEADS / "head_foreground_activity.pt", background=2))
-    assert (len(classes.names), classes.background) == (5, 2)
 
 
 def test_files_that_are_no_heads(tmp_path: Path) -> None:
