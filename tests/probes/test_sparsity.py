@@ -34,23 +34,12 @@ def test_budget_covers_every_class_or_says_so(sets: list[set[int]], budget: int,
     assert kept == covering_takes(shown, budget, np.random.default_rng(seed))
 
 
-def test_seeds_fill_differently() -> None:
-    shown = {f"t{i}": {0} for i in range(30)}
-    draws = {covering_takes(shown, 5, np.random.default_rng(seed)) for seed in range(5)}
-    assert len(draws) == 5
-
-
 def some_roles() -> tuple[Roles, dict[str, np.ndarray], pd.DataFrame]:
+    names, holdout = [f"t{i}" for i in range(27)], [i < 4 for i in range(27)]
     splits = ["train"] * 20 + ["val"] * 3 + ["test"] * 4
-    takes = pd.DataFrame(
-        {
-            "take_id": [f"t{i}" for i in range(27)],
-            "split": splits,
-            "holdout": [i < 4 for i in range(27)],
-            "group": "g",
-        }
-    )
-    labels = {f"t{i}": np.array([i % 3, -1], np.int32) for i in range(27)}
+    columns = {"take_id": names, "split": splits, "holdout": holdout, "group": "g"}
+    labels = {name: np.array([i % 3, -1], np.int32) for i, name in enumerate(names)}
+    takes = pd.DataFrame(columns)
     return take_roles(takes, labels), labels, takes
 
 
@@ -60,6 +49,7 @@ def test_fitted_and_choosing_takes_are_thinned_alike() -> None:
     assert (len(half.fit), len(half.holdout)) == (8, 2)
     assert set(half.fit) < set(roles.fit)
     assert half.reported == roles.reported
+    assert budgeted_roles(roles, labels, 0.5, seed=1).fit != half.fit
     assert budgeted_roles(roles, labels, 1.0, seed=0) is roles
     kept = budgeted_roles(roles, labels, 0.5, seed=0, thin_choice=False)
     assert kept.holdout == roles.holdout

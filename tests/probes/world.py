@@ -19,15 +19,10 @@ WIDTH, FPS = 6, 4.0
 
 def takes_rows() -> list[dict]:
     splits = ["train"] * 8 + ["val"] * 2 + ["test"] * 4
+    same = {"dataset": "d", "task": "t", "participant": "p", "view": "v"}
     return [
-        {"take_id": f"take {i}", "dataset": "d", "split": split, "holdout": i in (6, 7)}
-        | {
-            "task": "t",
-            "recording": f"r{i}",
-            "participant": "p",
-            "view": "v",
-            "group": f"g{i // 2}",
-        }
+        {"take_id": f"take {i}", "split": split, "holdout": i in (6, 7)}
+        | {**same, "recording": f"r{i}", "group": f"g{i // 2}"}
         for i, split in enumerate(splits)
     ]
 
