@@ -66,25 +66,21 @@ def opened(browser: Any, report: Path) -> Iterator[Opened]:
 
 
 def test_loads_without_a_word_and_without_the_internet(opened: Opened, report: Path) -> None:
-    lazy = opened.page.locator("#timelines .track canvas")
-    for place in range(lazy.count()):
-        opened.painted(lazy.nth(place))
+    for canvas in opened.page.locator("#timelines .track canvas").all():
+        opened.painted(canvas)
     files = [url for url in opened.requests if not url.startswith("data:")]
     assert files == [report.as_uri()]
     sections = opened.page.locator("main > section").evaluate_all("all => all.map((s) => s.id)")
     assert sections == SECTIONS
-    blank = "(c) => !c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v)"
-    canvases = opened.page.locator("#timelines .track canvas, .square canvas")
-    assert canvases.count() > 10
-    assert not any(canvases.nth(place).evaluate(blank) for place in range(canvases.count()))
+    drawn = "(c) => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v)"
+    canvases = opened.page.locator("#timelines .track canvas, .square canvas").all()
+    assert len(canvases) > 10
+    assert all(canvas.evaluate(drawn) for canvas in canvases)
 
 
 def test_a_hostile_label_stays_text(opened: Opened) -> None:
     assert HOSTILE in opened.text(".legend")
-    assert (
-        opened.page.locator("main script, main b").count()
-        == opened.page.locator(".bars .bar > b").count()
-    )
+    assert opened.page.locator("main script, main b:not(.bars .bar > b)").count() == 0
     assert opened.page.evaluate("document.scripts.length") == 2
     assert opened.page.locator("h4", has_text="../take|").count() > 0
 
@@ -110,9 +106,8 @@ def test_clicking_shows_frames_of_that_time_if_there_is_a_video(opened: Opened) 
     opened.track(0).click(position={"x": 30, "y": 10})
     assert pictures.count() >= 1
     early = pictures.first.get_attribute("aria-label")
-    assert pictures.first.evaluate("(p) => getComputedStyle(p).backgroundImage").startswith(
-        'url("data:image/jpeg'
-    )
+    image = pictures.first.evaluate("(p) => getComputedStyle(p).backgroundImage")
+    assert image.startswith('url("data:image/jpeg')
     width = opened.track(0).bounding_box()["width"]
     opened.track(0).click(position={"x": width - 10, "y": 10})
     late = pictures.first.get_attribute("aria-label")
@@ -159,12 +154,11 @@ def test_the_legend_highlights_and_the_order_changes(opened: Opened) -> None:
 def test_maps_colour_by_class_and_show_a_path(opened: Opened) -> None:
     canvas = opened.page.locator("#features .square canvas").first
     canvas.scroll_into_view_if_needed()
-    pictures = [canvas.evaluate("(c) => c.toDataURL()")]
-    opened.page.locator("#features select").first.select_option("class")
-    pictures.append(canvas.evaluate("(c) => c.toDataURL()"))
-    opened.page.locator("#features select").nth(1).select_option("0")
-    pictures.append(canvas.evaluate("(c) => c.toDataURL()"))
-    assert len(set(pictures)) == 3
+    pictures = {canvas.evaluate("(c) => c.toDataURL()")}
+    for place, option in enumerate(("class", "0")):
+        opened.page.locator("#features select").nth(place).select_option(option)
+        pictures.add(canvas.evaluate("(c) => c.toDataURL()"))
+    assert len(pictures) == 3
     key = opened.page.locator("#features .keys", has_text=HOSTILE)
     assert key.is_visible()
     opened.page.locator("#features select").first.select_option("time")
@@ -175,16 +169,13 @@ def test_curves_and_the_probe_over_epochs_are_drawn(opened: Opened) -> None:
     lines = opened.page.locator("#training polyline")
     before = lines.count()
     assert before == 3 + 3  # logged curves; the probe, raw and random
-    dashed = opened.page.locator("#training polyline[stroke-dasharray='5 4']")
-    assert dashed.count() == 2
+    assert opened.page.locator("#training polyline[stroke-dasharray='5 4']").count() == 2
     opened.page.locator("#training .keys button", has_text="random").click()
     assert lines.count() == before - 1
 
 
-@pytest.mark.parametrize("width", [360, 1400])
-def test_two_experiments_side_by_side(browser: Any, compared: Path, width: int) -> None:
-    with opening(browser, compared, width) as opened:
-        assert not opened.sticks_out()
+def test_two_experiments_side_by_side(browser: Any, compared: Path) -> None:
+    with opening(browser, compared) as opened:
         maps = opened.page.locator("#features .square figcaption").all_inner_texts()
         names = ("workspace", HOSTILE)
         assert maps == [f"{kind}, {name}" for kind in ("raw", "pjepa") for name in names]
@@ -194,6 +185,13 @@ def test_two_experiments_side_by_side(browser: Any, compared: Path, width: int) 
         loss.locator("button", has_text=HOSTILE).click()
         assert loss.locator("polyline").count() == 1
         assert opened.page.evaluate("document.scripts.length") == 2
+
+
+@pytest.mark.parametrize("width", [360, 390, 800, 1400])
+def test_nothing_sticks_out(browser: Any, report: Path, compared: Path, width: int) -> None:
+    for file in (report, compared):
+        with opening(browser, file, width) as opened:
+            assert not opened.sticks_out()
 
 
 def test_light_and_dark_follow_the_system_and_the_button(browser: Any, report: Path) -> None:
@@ -208,21 +206,12 @@ def test_light_and_dark_follow_the_system_and_the_button(browser: Any, report: P
     assert light == turned_light != dark == turned_dark
 
 
-@pytest.mark.parametrize("width", [360, 390, 800, 1400])
-def test_nothing_sticks_out(browser: Any, report: Path, width: int) -> None:
-    with opening(browser, report, width) as opened:
-        assert not opened.sticks_out()
-
-
 def test_the_finding_is_the_first_thing_read(opened: Opened) -> None:
     assert "A linear probe names the right step for" in opened.text("header #headline")
-    assert "against raw features" in opened.text("#headline")
     assert "data set x · 6 takes of the test split in 6 groups" in opened.text("header > div")
-    legend = opened.text("#results .beside table")
-    assert "the same encoder, untrained" in legend
-    wide = opened.page.locator("#results .beside").first.locator(":scope > div")
-    tops = [wide.nth(place).bounding_box() for place in range(2)]
-    assert tops[0]["x"] + tops[0]["width"] <= tops[1]["x"]  # chart and legend side by side
+    beside = opened.page.locator("#results .beside").first.locator(":scope > div")
+    chart, legend = (beside.nth(place).bounding_box() for place in range(2))
+    assert chart["x"] + chart["width"] <= legend["x"]
 
 
 def test_intervals_and_bars_lie_inside_their_axis(opened: Opened) -> None:

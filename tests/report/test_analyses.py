@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from pjepa.core.tables import Classes, read_classes
 from pjepa.metrics.bootstrap import Interval
@@ -159,15 +158,3 @@ def test_tables_for_dvc_plots(project: Path, tmp_path: Path) -> None:
 def csv_rows(path: Path) -> list[list[str]]:
     with path.open() as file:
         return list(csv.reader(file))
-
-
-def test_plots_of_dvc_read_alike_and_like_the_page() -> None:
-    """DVC gives dashes to series by name: the same series everywhere, so a dash has one meaning."""
-    plots = [p for p in yaml.safe_load(paths.PIPELINE.read_text())["plots"] if isinstance(p, dict)]
-    named = {name: plot for entry in plots for name, plot in entry.items()}
-    first, second = (
-        y for plot in named.values() for y in plot["y"].values() if isinstance(y, list)
-    )
-    assert first == second
-    confusion = named["confusion"]  # rows are the truth, and shares are of the truth
-    assert (confusion["x"], list(confusion["y"].values())) == ("predicted", ["actual"])
