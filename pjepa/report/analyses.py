@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from itertools import combinations, groupby
-from operator import itemgetter
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -389,16 +388,14 @@ def pair_tokens(
     predictions: Predictions, both: tuple[int, int], seed: int
 ) -> dict[str, np.ndarray]:
     """Return the tokens of two classes by take, at most `PAIR_POINTS`, drawn with the seed."""
-    tokens = [
-        (take, index)
-        for take, prediction in predictions.items()
-        for index in np.flatnonzero(np.isin(prediction.labels, both)).tolist()
-    ]
-    if len(tokens) > PAIR_POINTS:
-        drawn = np.random.default_rng(seed).choice(len(tokens), PAIR_POINTS, replace=False)
-        tokens = [tokens[index] for index in sorted(drawn.tolist())]
-    by_take = groupby(tokens, key=itemgetter(0))
-    return {take: np.array([index for _, index in rows]) for take, rows in by_take}
+    tokens = {t: np.flatnonzero(np.isin(p.labels, both)) for t, p in predictions.items()}
+    chosen = np.ones(sum(map(len, tokens.values())), bool)
+    if len(chosen) > PAIR_POINTS:
+        drawn = np.random.default_rng(seed).choice(len(chosen), PAIR_POINTS, replace=False)
+        chosen = np.isin(np.arange(len(chosen)), drawn)
+    parts = np.split(chosen, np.cumsum([len(rows) for rows in tokens.values()])[:-1])
+    rows = {take: tokens[take][part] for take, part in zip(tokens, parts, strict=True)}
+    return {take: mine for take, mine in rows.items() if len(mine)}
 
 
 def shown_take(predictions: Predictions, both: tuple[int, int]) -> str:

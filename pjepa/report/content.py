@@ -11,6 +11,8 @@ from pjepa.core.tables import Classes
 from pjepa.core.text import escaped
 from pjepa.report import markdown, widgets
 from pjepa.report.analyses import (
+    ENOUGH,
+    PAIR_POINTS,
     SHOWN,
     Analyses,
     Maps,
@@ -144,7 +146,8 @@ def trajectory_and_progress(
     lines: Sequence[str],
 ) -> list[Part]:
     """Return trajectories, and progress with these lines of the chart shown at first."""
-    parts: list[Part] = ["### Trajectories", *markdown.trajectories(trajectories, takes)]
+    table = markdown.diagnostics(trajectories, markdown.TRAJECTORIES)
+    parts: list[Part] = ["### Trajectories", table, markdown.text("trajectories", takes=takes)]
     if profiles:
         chart = widgets.progress_data(profiles)
         chart["hidden"] = [name for name in profiles if name not in lines]
@@ -158,7 +161,8 @@ def trajectory_and_progress(
 def map_parts(page: Page, key: str, maps: Maps) -> list[Part]:
     """Return the maps of the same segments, and the table of the paths on them."""
     chart = widgets.map_data(maps.points, maps.labels, maps.times, maps.takes, maps.take)
-    return [page.widget("maps", key, chart), *markdown.paths(maps)]
+    table = markdown.diagnostics(maps.paths, markdown.MAP_PATHS)
+    return [page.widget("maps", key, chart), table, markdown.text("maps", maps=maps)]
 
 
 # The page of a run.
@@ -244,7 +248,8 @@ def _pair(run: ReportRun, page: Page) -> list[Part]:
     view = run.analyses.pair
     if view is None:
         return []
-    chosen, rule = markdown.pair(view, run.classes, run.results.probes[0])
+    chosen = markdown.text("pair", view=view, classes=run.classes, probe=run.results.probes[0])
+    rule = markdown.text("pair_maps", view=view, most=PAIR_POINTS, enough=ENOUGH)
     gain = next(gain for gain in run.gains() if gain.take_id == view.take)
     choice = ChosenTake(gain, "most of the rarer of the two classes", "pair")
     take = widgets.take_data(choice, run.tracks, run.tracks[0].cell.statistics.groups[view.take])

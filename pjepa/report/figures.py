@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -22,7 +21,7 @@ from matplotlib.patches import Patch
 from pjepa.core.runs import Spans, label_spans
 from pjepa.core.tables import Classes
 from pjepa.report.analyses import Profile
-from pjepa.report.gains import ChosenTake, chosen_takes, take_accuracy, take_gains
+from pjepa.report.gains import chosen_takes, take_accuracy, take_gains
 from pjepa.report.results import Cell, Predictions
 from pjepa.storage.writing import atomic_file, write_csv
 
@@ -139,7 +138,8 @@ def draw_timelines(
     captions = {}
     for choice in chosen_takes(take_gains(by_name["raw"], by_name["pjepa"]), count):
         name, take = f"{choice.name}.png", choice.gain.take_id
-        captions[name] = caption(choice)
+        title = " ".join(take.split())
+        captions[name] = f"{title}, {choice.why} ({choice.gain.points:+.1f} points of acc)"
         first = tracks[0].predictions[take]
         strips = [Strip("ground truth", first.labels)]
         for track in tracks:
@@ -148,12 +148,6 @@ def draw_timelines(
             strips.append(Strip(f"{track.name}  {accuracy:.0f} %", predicted))
         draw_strips(strips, first.times, first.step_s, classes, captions[name], folder / name)
     return captions
-
-
-def caption(choice: ChosenTake) -> str:
-    """Return the take, why it is shown, and its gain."""
-    take = " ".join(choice.gain.take_id.split())
-    return f"{take}, {choice.why} ({choice.gain.points:+.1f} points of acc)"
 
 
 @dataclass(frozen=True)
@@ -256,19 +250,14 @@ def write_plots(
     classes: Classes,
 ) -> None:
     """Write progress.csv and confusion.csv; what there is no data for has no rows."""
-    write_csv(folder / "progress.csv", ["relative_time", *profiles], progress_rows(profiles))
-    rows = [] if predictions is None else confusion_rows(predictions, classes)
-    write_csv(folder / "confusion.csv", ["actual", "predicted"], rows)
-
-
-def progress_rows(profiles: Mapping[str, Profile]) -> list[list[Any]]:
-    """Return mean progress per bin of relative time, a column for every representation."""
     means = np.array([profile.mean for profile in profiles.values()])  # [representations, bins]
-    bins = means.shape[-1]
-    return [
-        [round((index + 0.5) / bins, 4), *np.round(column, 4).tolist()]
+    progress = [
+        [round((index + 0.5) / means.shape[-1], 4), *np.round(column, 4).tolist()]
         for index, column in enumerate(means.T)
     ]
+    write_csv(folder / "progress.csv", ["relative_time", *profiles], progress)
+    rows = [] if predictions is None else confusion_rows(predictions, classes)
+    write_csv(folder / "confusion.csv", ["actual", "predicted"], rows)
 
 
 def confusion_rows(predictions: Predictions, classes: Classes) -> list[list[str]]:

@@ -47,7 +47,7 @@ def picture_times(take: TakePrediction, count: int) -> list[float]:
 
     With more segments than pictures, segments are taken evenly along the take.
     """
-    spans = take.true_spans()
+    spans = take.spans(take.labels)
     middles = ((spans.begin_s + spans.until_s) / 2).tolist()
     if len(middles) > count:
         chosen = np.linspace(0, len(middles) - 1, count).round().astype(int)

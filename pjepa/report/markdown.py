@@ -7,26 +7,22 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from pjepa.core.tables import Classes
 from pjepa.core.text import escaped, markdown_table
 from pjepa.metrics.bootstrap import FEWEST
 from pjepa.metrics.lengths import LengthBin
 from pjepa.metrics.segmentation import convention_named
 from pjepa.report.analyses import (
-    ENOUGH,
     LEARNED,
-    PAIR_POINTS,
     SHOWN,
-    Maps,
     Medians,
-    PairView,
 )
 from pjepa.report.gains import ClassGain, DemoNumbers, proof_claims
+from pjepa.report.page import templates
 from pjepa.report.results import COMPARISONS, OFFLINE, REFERENCE, Cell, Difference, Results
 from pjepa.report.tables import (
     LEGEND,
+    TRACKED,
     bold_if_sure,
     by_privilege,
     claim_line,
@@ -48,14 +44,7 @@ def text(name: str, **values: Any) -> str:
 
 @cache
 def _texts() -> Any:
-    environment = Environment(
-        loader=PackageLoader("pjepa.report", "assets"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"escaped": escaped, "span": span}
-    return environment.get_template("texts.md").module
+    return templates().get_template("texts.md").module
 
 
 # The finding of a run in one sentence, and one line that explains each representation.
@@ -111,7 +100,6 @@ PROTOCOLS = {
     "segments": "one annotated segment at a time (paper Table 3)",
     "seconds": "fixed seconds at a time (the steps need no boundaries)",
 }
-STREAMED = ("acc", "acc_bg", "edit", "f1_10", "f1_25", "f1_50")
 CHOSEN = {
     "holdout": "the held-out part of train",
     "val": "val, a published habit",
@@ -182,12 +170,12 @@ def _streamed_markdown(results: Results, cells: list[Cell], protocol: str) -> st
     """Return one table of streamed scores; bold: significantly better than raw (95 % interval)."""
     rows = []
     for cell in cells:
-        values = [score_text(results, cell, name, protocol) for name in STREAMED]
+        values = [score_text(results, cell, name, protocol) for name in TRACKED]
         seen = cell.streamed[protocol].seen
         ahead = "take" if seen["representation_whole_take"] else f"{seen['lookahead_s']:.2f}"
         rows.append([f"`{marked_name(cell)}`", *values, ahead, seen["boundaries"], seen["note"]])
     sight = ["`lookahead_s`", "boundaries of steps and probe", "the features ..."]
-    return markdown_table([*_header(cells, STREAMED), *sight], rows)
+    return markdown_table([*_header(cells, TRACKED), *sight], rows)
 
 
 def fit(cells: list[Cell]) -> str:
@@ -217,16 +205,14 @@ def differences(results: Results, probe: str) -> tuple[str, str]:
     """
     mine = [d for d in results.differences if d.probe == probe and d.protocol == OFFLINE]
     order = [*COMPARISONS, *((d.first, d.second) for d in mine)]
-    main: list[Difference] = []
-    others: list[Difference] = []
+    once: dict[tuple[str, str], Difference] = {}
     for difference in sorted(mine, key=lambda d: order.index((d.first, d.second))):
-        pair = (difference.first, difference.second)
-        if not any((d.second, d.first) == pair for d in (*main, *others)):
-            named = pair in COMPARISONS or pair[1] == REFERENCE
-            (main if named else others).append(difference)
+        if (difference.second, difference.first) not in once:
+            once[difference.first, difference.second] = difference
+    main = [d for pair, d in once.items() if pair in COMPARISONS or d.second == REFERENCE]
+    others = [d for d in once.values() if d not in main]
     corner = with_mark("difference", results.of_probe(probe))
-    first, second = (_differences_markdown(corner, shown) for shown in (main, others))
-    return first, second
+    return _differences_markdown(corner, main), _differences_markdown(corner, others)
 
 
 def _differences_markdown(corner: str, differences: Sequence[Difference]) -> str:
@@ -321,16 +307,6 @@ MAP_PATHS: Diagnostics = {
 OTHER_DATA = "paper, other data (EgoProceL, I3D)"
 
 
-def trajectories(rows: Mapping[str, Medians], takes: int) -> list[str]:
-    """Return the feature-space table, the paper's two rows below, and how to read it."""
-    return [diagnostics(rows, TRAJECTORIES), text("trajectories", takes=takes)]
-
-
-def paths(maps: Maps) -> list[str]:
-    """Return the table of paths on the maps, and what the maps show."""
-    return [diagnostics(maps.paths, MAP_PATHS), text("maps", maps=maps)]
-
-
 def diagnostics(rows: Mapping[str, Medians], columns: Diagnostics) -> str:
     """Return one row per representation with intervals, then the paper's (other data)."""
     titles, *paper = zip(*columns.values(), strict=True)
@@ -342,14 +318,6 @@ def diagnostics(rows: Mapping[str, Medians], columns: Diagnostics) -> str:
     for name, values in zip(("raw", "P-JEPA"), paper, strict=True):
         table.append([name, *(f"{value:.3f}" for value in values)])
     return markdown_table(["representation", *titles], table)
-
-
-def pair(view: PairView, classes: Classes, probe: str) -> list[str]:
-    """Return which pair was chosen, by which rule, and the pair that lost."""
-    labels = (view.pair.first, view.pair.second, view.worst.first, view.worst.second)
-    names = {label: classes.numbered(label) for label in labels}
-    chosen = text("pair", view=view, names=names, probe=probe)
-    return [chosen, text("pair_maps", view=view, most=PAIR_POINTS, enough=ENOUGH)]
 
 
 def class_gains(gains: Sequence[ClassGain], names: Sequence[str], classes: Classes) -> str:

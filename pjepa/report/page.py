@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
+
+from pjepa.core.text import escaped
+from pjepa.report.tables import span
 
 SCRIPTS = ("base.js", "charts.js", "timelines.js", "maps.js")
 HEADING, NEXT_HEADING = re.compile("### .*"), re.compile("##?# ")
@@ -81,7 +84,8 @@ class Page:
 
     def html(self) -> str:
         """Return the whole page."""
-        return _template().render(page=self, data=script_json(self.data), scripts=SCRIPTS)
+        template = templates().get_template("page.html")
+        return template.render(page=self, data=script_json(self.data), scripts=SCRIPTS)
 
     def markdown(self, title: str, without: Collection[str] = ()) -> str:
         """Return the text of the page without widgets, text as it is, and the named sections."""
@@ -119,13 +123,14 @@ def markdown_html(text: str) -> str:
 
 
 @cache
-def _template() -> Any:
+def templates() -> Environment:
+    """Return the folder of templates: HTML with names escaped, and the sentences of texts.md."""
     loader = PackageLoader("pjepa.report", "assets")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.trim_blocks = environment.lstrip_blocks = True
-    environment.filters["markdown"] = markdown_html
-    environment.globals["asset"] = lambda name: loader.get_source(environment, name)[0]
-    return environment.get_template("page.html")
+    found = Environment(loader=loader, autoescape=select_autoescape(), undefined=StrictUndefined)
+    found.trim_blocks = found.lstrip_blocks = True
+    found.filters |= {"markdown": markdown_html, "escaped": escaped, "span": span}
+    found.globals["asset"] = lambda name: loader.get_source(found, name)[0]
+    return found
 
 
 @cache

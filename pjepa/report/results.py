@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +122,7 @@ class Results:
 
     def cell(self, probe: str, representation: str) -> Cell | None:
         """Return one cell, or None if params do not list it."""
-        mine = (c for c in self.of_probe(probe) if c.representation == representation)
-        return next(mine, None)
+        return next((c for c in self.of_probe(probe) if c.representation == representation), None)
 
     def difference(
         self, probe: str, first: str, second: str, protocol: str = OFFLINE
@@ -148,7 +147,8 @@ def read_results(
     )
     if not cells:
         raise InputError("cells: no probe or no representation is listed; nothing to report")
-    return Results(cells, _differences(cells, config))
+    results = Results(cells, ())
+    return replace(results, differences=tuple(_differences(results, config)))
 
 
 def read_cell(probe: str, representation: str, folder: Path) -> Cell:
@@ -156,44 +156,40 @@ def read_cell(probe: str, representation: str, folder: Path) -> Cell:
     if not (folder / "details.json").exists():
         raise InputError(f"{folder}: no such cell; run `dvc repro` or take it out of `cells`")
     try:
-        return _cell(probe, representation, folder)
+        details = read_object(folder / "details.json")
+        fit, groups = details["fits"][0], details["groups"]
+        intervals = _intervals(details["intervals"][fit])
+        metrics = read_object(folder / "metrics.json")
+        hidden = folder / "streaming.json"
+        return Cell(
+            probe=probe,
+            representation=representation,
+            folder=folder,
+            metrics={name: metrics[name] for name in intervals},
+            paper={n: metrics[f"paper_{n}"] for n in intervals if f"paper_{n}" in metrics},
+            intervals=intervals,
+            statistics=CellStatistics(_statistics(details["runs"][fit]), groups),
+            streamed={
+                protocol: Streamed(
+                    entry.pop("metrics"),
+                    _intervals(entry.pop("intervals")),
+                    CellStatistics(_statistics(entry.pop("runs")), groups),
+                    entry,
+                )
+                for protocol, entry in (read_object(hidden) if hidden.exists() else {}).items()
+            },
+            provenance=Provenance(**details["provenance"]),
+            selection=details["selection"]["on"],
+            runs=len(details["runs"][fit]),
+            warnings=tuple(details["warnings"]),
+            **{name: details[name] for name in ("split", "convention", "labels", "sight")},
+            **{name: details[name] for name in ("readings", "settings") if name in details},
+        )
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InputError(
             f"{folder}: details.json or metrics.json is damaged, or of an older version; "
             "run `dvc repro`"
         ) from None
-
-
-def _cell(probe: str, representation: str, folder: Path) -> Cell:
-    details = read_object(folder / "details.json")
-    fit, groups = details["fits"][0], details["groups"]
-    intervals = _intervals(details["intervals"][fit])
-    metrics = read_object(folder / "metrics.json")
-    streaming = folder / "streaming.json"
-    return Cell(
-        probe=probe,
-        representation=representation,
-        folder=folder,
-        metrics={name: metrics[name] for name in intervals},
-        paper={name: metrics[f"paper_{name}"] for name in intervals if f"paper_{name}" in metrics},
-        intervals=intervals,
-        statistics=CellStatistics(_statistics(details["runs"][fit]), groups),
-        streamed={
-            protocol: Streamed(
-                entry.pop("metrics"),
-                _intervals(entry.pop("intervals")),
-                CellStatistics(_statistics(entry.pop("runs")), groups),
-                entry,
-            )
-            for protocol, entry in (read_object(streaming) if streaming.exists() else {}).items()
-        },
-        provenance=Provenance(**details["provenance"]),
-        selection=details["selection"]["on"],
-        runs=len(details["runs"][fit]),
-        warnings=tuple(details["warnings"]),
-        **{name: details[name] for name in ("split", "convention", "labels", "sight")},
-        **{name: details[name] for name in ("readings", "settings") if name in details},
-    )
 
 
 def _statistics(runs: Sequence[Mapping[str, Any]]) -> list[Statistics]:
@@ -208,35 +204,25 @@ def _intervals(stored: Mapping[str, Any]) -> dict[str, Interval]:
     return {name: Interval(**stored[name]) for name in (*METRICS, CLIP_METRIC) if name in stored}
 
 
-def _differences(cells: Sequence[Cell], config: ReportConfig) -> tuple[Difference, ...]:
-    """Return every representation against the references, then the comparisons not among them.
+def _differences(results: Results, config: ReportConfig) -> Iterator[Difference]:
+    """Yield every representation against the references, then the comparisons not among them.
 
     Streamed predictions are compared where they differ from the offline ones.
     """
-    by_name = {(cell.probe, cell.representation): cell for cell in cells}
-    differences = []
-    for probe in dict.fromkeys(cell.probe for cell in cells):
-        names = [cell.representation for cell in cells if cell.probe == probe]
-        pairs = dict.fromkeys(
-            [(name, reference) for reference in REFERENCES for name in names] + [*COMPARISONS]
-        )
-        for first, second in pairs:
-            if first != second and first in names and second in names:
-                a, b = by_name[probe, first], by_name[probe, second]
-                for protocol, statistics in _pairs(a, b).items():
-                    intervals = statistics_difference(*statistics, a.convention, config)
-                    differences.append(Difference(probe, first, second, intervals, protocol))
-    return tuple(differences)
-
-
-def _pairs(first: Cell, second: Cell) -> dict[str, tuple[CellStatistics, CellStatistics]]:
-    """Return what is compared: offline, and every protocol of which one cell depends on it."""
-    pairs = {OFFLINE: (first.statistics, second.statistics)}
-    for protocol in (p for p in first.streamed if p in second.streamed):
-        ours, theirs = first.streamed[protocol], second.streamed[protocol]
-        if not (ours.equals_offline and theirs.equals_offline):
-            pairs[protocol] = (ours.statistics, theirs.statistics)
-    return pairs
+    for probe in results.probes:
+        cells = {cell.representation: cell for cell in results.of_probe(probe)}
+        pairs = [(name, reference) for reference in REFERENCES for name in cells]
+        for first, second in dict.fromkeys([*pairs, *COMPARISONS]):
+            if first != second and first in cells and second in cells:
+                a, b = cells[first], cells[second]
+                compared = {OFFLINE: (a.statistics, b.statistics)}
+                for protocol in (p for p in a.streamed if p in b.streamed):
+                    ours, theirs = a.streamed[protocol], b.streamed[protocol]
+                    if not (ours.equals_offline and theirs.equals_offline):
+                        compared[protocol] = (ours.statistics, theirs.statistics)
+                for protocol, sides in compared.items():
+                    intervals = statistics_difference(*sides, a.convention, config)
+                    yield Difference(probe, first, second, intervals, protocol)
 
 
 def statistics_difference(
@@ -270,13 +256,9 @@ class TakePrediction:
         """Return when the last token ends."""
         return float(self.times[-1]) + self.step_s
 
-    def true_spans(self) -> Spans:
-        """Return the true classes as spans of time."""
-        return label_spans(self.labels, self.times, self.step_s)
-
-    def predicted_spans(self) -> Spans:
-        """Return the predicted classes as spans of time."""
-        return label_spans(self.predicted, self.times, self.step_s)
+    def spans(self, labels: np.ndarray) -> Spans:
+        """Return the true or the predicted classes as spans of time."""
+        return label_spans(labels, self.times, self.step_s)
 
 
 Predictions = Mapping[str, TakePrediction]  # by take id, in the table's order

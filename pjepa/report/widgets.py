@@ -64,12 +64,12 @@ def take_data(choice: ChosenTake, tracks: Sequence[Track], group: str) -> dict[s
     """Return one take of the timelines: truth first, then every track."""
     take = choice.gain.take_id
     first = tracks[0].predictions[take]
-    truth = {"name": "ground truth", "runs": span_data(first.true_spans(), None)}
+    truth = {"name": "ground truth", "runs": span_data(first.spans(first.labels), None)}
     rows: list[dict[str, Any]] = [truth]
     for track in tracks:
         prediction = track.predictions[take]
         accuracy = round(take_accuracy(track.cell, take, variant=0), 1)
-        runs = span_data(prediction.predicted_spans(), prediction.scores)
+        runs = span_data(prediction.spans(prediction.predicted), prediction.scores)
         rows.append({"name": track.name, "acc": accuracy, "runs": runs})
     return {
         "id": take,

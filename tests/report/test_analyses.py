@@ -85,7 +85,7 @@ def test_the_pair_is_one_that_looks_alike(found: Analyses, project: Path) -> Non
     assert (pair.first, pair.second) in ((1, 2), (3, 4))
     assert pair.before > pair.after
     assert found.pair.silhouette["pjepa"] > found.pair.silhouette["raw"]
-    text = markdown.pair(found.pair, read_classes(paths.CLASSES), "linear")[0]
+    text = pair_text(found.pair, read_classes(paths.CLASSES))
     assert "not what is typical" in text
     takes = {"only": a_take([1] * 9), "both": a_take([1, 2, 2]), "none": a_take([3])}
     assert shown_take(takes, (1, 2)) == "both"
@@ -106,9 +106,13 @@ def test_the_pair_by_hand() -> None:
     worse = ClassPair(1, 2, 100, before=10.0, after=30.0)
     assert chosen_pair([ClassPair(0, 1, 9, 5.0, 6.0), worse]) == (worse, worse)
     view = PairView(worse, worse, "t", np.zeros(1), {}, {})
-    text = markdown.pair(view, Classes(("a", "b", "<c>"), None), "linear")[0]
+    text = pair_text(view, Classes(("a", "b", "<c>"), None))
     assert "No pair is confused less" in text
     assert "\\<c\\>" in text
+
+
+def pair_text(view: PairView, classes: Classes) -> str:
+    return markdown.text("pair", view=view, classes=classes, probe="linear")
 
 
 def a_take(labels: list[int]) -> TakePrediction:
@@ -130,7 +134,7 @@ def test_class_gains_by_hand() -> None:
 
 
 def test_tables_stand_beside_the_papers(found: Analyses) -> None:
-    text = "\n".join(markdown.trajectories(found.trajectories, found.takes))
+    text = markdown.diagnostics(found.trajectories, markdown.TRAJECTORIES)
     assert "paper, other data" in text
     assert "| raw | 0.059 | 0.608 | 0.351 | 0.587 | 0.474 | 0.034 | 0.263 |" in text
     assert "undefined" in markdown.diagnostics({"x": {"a": None}}, {"a": ("A", 0.0, 0.0)})

@@ -128,9 +128,9 @@ def test_spans_survive_their_encoding_and_scores_are_rounded_once(read: ReportRu
     times = np.array([0.5, 0.75, 1.0, 9.0, 9.25])
     labels = np.array([1, 1, 2, 2, 2])
     take = TakePrediction(times, labels, labels, np.array([0.2, 0.4, 1, 0.5, 0.5]))
-    flat = span_data(take.predicted_spans(), take.scores)
+    flat = span_data(take.spans(take.predicted), take.scores)
     assert flat == [1, 0, 50, 30, 2, 0, 25, 100, 2, 775, 50, 50]
-    assert span_data(take.true_spans(), None)[3::4] == [-1, -1, -1]
+    assert span_data(take.spans(take.labels), None)[3::4] == [-1, -1, -1]
     cell = replace(read.results.cells[0], metrics={"acc": 83.2472})  # 83.25 would be shown as 83.3
     assert score_data([cell], None)["rows"][0][2] == 83.2472
 
