@@ -45,30 +45,19 @@ def test_time_knows_position_and_nothing_else(take):
     assert (rows[:, : 50 + 64].sum(axis=1) == 2).all()
 
 
-@pytest.mark.parametrize("name", ["smooth", "segment_mean", "history"])
-def test_later_segments_never_reach_earlier_tokens(take, name):
-    features = take.features.copy()
-    features[8:] += 5
-    after = control(name, take.with_features(features))
-    np.testing.assert_array_equal(control(name, take)[:8], after[:8])
-
-
 def provenance(name, **upstream):
     stream = StreamInfo(source="x", fps=FPS, width=3, provenance=Provenance(**upstream))
     return control_info(name, stream, 3, 5.0).provenance
 
 
-def test_provenance_tells_privilege():
+def test_provenance_tells_privilege_and_labels():
     assert provenance("smooth", lookahead_s=2.0) == Provenance(lookahead_s=2.0)
     history = provenance("history", lookahead_s=2.0)
     assert (history.boundaries_test, history.lookahead_s) == ("annotated", 7.0)
-    assert provenance("time", lookahead_s=2.0).whole_take
     assert provenance("history", lookahead_s=2.0, inside_segments=True).lookahead_s == 5.0
-
-
-def test_position_alone_used_no_labels():
     upstream = {"train_labels": True, "label_folds": 3, "selection_labels": "holdout"}
     assert provenance("raw", **upstream) == Provenance(**upstream)
     assert provenance("history", **upstream).train_labels
-    time = provenance("time", **upstream)
+    time = provenance("time", **upstream)  # position alone used no labels, but the take's end
+    assert time.whole_take
     assert (time.train_labels, time.label_folds, time.selection_labels) == (False, 0, "none")

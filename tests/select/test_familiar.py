@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-import torch
 
-from pjepa.select.familiar import Familiar, Moments, fit_familiar, read_familiar, shrunk
+from pjepa.select.familiar import Familiar, Moments, fit_familiar, read_familiar
 from pjepa.streams.provenance import StreamInfo
 from pjepa.streams.stream import StreamWriter, Take, read_stream
 
@@ -53,16 +52,10 @@ def test_the_limit_is_the_largest_distance_from_the_other_groups(stream):
         others = Moments.of(np.concatenate(rest))
         apart.append(Familiar.fit(others, 0.0, 0).distance(stream.read(take).features))
     assert known.limit == pytest.approx(max(apart))
-
-
-def test_one_group_has_no_limit(stream):
     assert fit_familiar(stream, dict.fromkeys(GROUPS, "one")) is None
 
 
 def test_few_tokens_and_dead_channels_can_be_inverted():
-    x = torch.randn(5, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = np.random.default_rng(0).normal(size=(5, 20))
     x[:, 3] = 0.0
-    known = Familiar.fit(Moments.of(x.numpy()), 1.0, 5)
-    assert np.isfinite(known.distance(x.numpy()))
-    centred = x - x.mean(dim=0)
-    assert torch.linalg.eigvalsh(shrunk(centred.T @ centred / 5, 5)).min() > 0
+    assert np.isfinite(Familiar.fit(Moments.of(x), 1.0, 5).distance(x))

@@ -11,7 +11,7 @@ from pjepa.core.tables import TAKES, pretraining_takes, read_takes, write_table
 from pjepa.metrics.segmentation import segmentation_scores
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.select.familiar import read_familiar
-from pjepa.select.selection import Judge, best_epoch, judged_takes, selection_score
+from pjepa.select.selection import Judge, judged_takes, selection_score
 from pjepa.streams.stream import read_labels, write_labels
 from pjepa.tools.paths import CLASSES, ENCODER, LABELS, SNAPSHOTS, TAKES_TABLE
 from pjepa.tools.stage import stage_main
@@ -86,7 +86,6 @@ def test_without_a_hold_out_val_chooses_the_penalty_too(project):
 
 
 def test_equal_scores_go_to_the_later_epoch(project):
-    assert best_epoch({20: 1.0, 40: 2.0, 60: 2.0, 100: 1.5}) == 60
     for epoch in (20, 40):
         write_snapshot(epoch, None)
     assert chosen(by="holdout")["epoch"] == 100
@@ -126,19 +125,6 @@ def error(capsys):
     return [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")][-1]
 
 
-def test_an_empty_split_is_one_line(project, capsys):
-    takes = read_takes(TAKES_TABLE)
-    for by in ("holdout", "val"):
-        write_params(select={"by": by})
-        gone = takes["holdout"] if by == "holdout" else takes["split"] == "val"
-        write_table(TAKES_TABLE, takes[~gone].to_dict("records"), TAKES)
-        expected = f"error: select.by {by}: no {by} take has labels; use select.by=last"
-        assert error(capsys) == expected
-    unknown = [(take, np.zeros(40), np.full(40, -1)) for take in takes["take_id"]]
-    write_labels(LABELS, unknown)
-    assert "no train take has labels" in error(capsys)
-
-
 def test_bad_input_is_one_line(project, capsys):
     write_params(select={"by": "val"})
     LABELS.rename("kept")
@@ -148,6 +134,14 @@ def test_bad_input_is_one_line(project, capsys):
     torch.nn.init.constant_(encoder.norm.bias, float("nan"))
     encoder.save_pretrained(SNAPSHOTS / "00040")
     assert "take t0: its features are not finite" in error(capsys)
+    takes = read_takes(TAKES_TABLE)
+    for by, gone in (("holdout", takes["holdout"]), ("val", takes["split"] == "val")):
+        write_params(select={"by": by})
+        write_table(TAKES_TABLE, takes[~gone].to_dict("records"), TAKES)
+        expected = f"error: select.by {by}: no {by} take has labels; use select.by=last"
+        assert error(capsys) == expected
+    write_labels(LABELS, [(take, np.zeros(40), np.full(40, -1)) for take in takes["take_id"]])
+    assert "no train take has labels" in error(capsys)
     for path in SNAPSHOTS.iterdir():
         path.rename(SNAPSHOTS / f"old-{path.name}")
     assert "no snapshot; run `dvc repro pretrain`" in error(capsys)
