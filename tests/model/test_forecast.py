@@ -55,41 +55,33 @@ def test_an_error_counts_less_where_segments_differ_much():
     assert torch.isfinite(distance(torch.eye(2), alike)).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     segmentations,
     st.sampled_from(("clip_causal", "block_causal", "token_causal")),
     st.sampled_from(("standardize", "causal_center")),
+    st.sampled_from(("annotated", "fixed", "found")),
+    st.integers(0, 999).map(random.Random),
 )
-def test_annotated_segments_one_by_one(lengths, attention, norm):
-    made = forecaster(attention=attention, input_norm=norm)
+def test_a_stream_says_the_same(lengths, attention, norm, kind, draw):
+    """Of annotated segments one by one, and of its own in pieces of any length."""
+    made = forecaster(
+        attention=attention, input_norm=norm, segments=kind, found_tokens=5, found_max=9
+    )
     x = tokens_of(sum(lengths), 3)
     stream = made.stream()
-    parts = [stream.push(part) for part in torch.split(x, lengths)]
-    same(parts, stream.finish(), made.forecast(x, lengths))
-    if attention == "clip_causal":  # known the moment a segment ends
+    pieces = torch.split(x, lengths) if kind == "annotated" else cut(x, draw)
+    parts = [stream.push(piece) for piece in pieces]
+    if kind == "annotated" and attention == "clip_causal":  # known the moment a segment ends
         assert [len(part.surprise) for part in parts] == [1] * len(lengths)
-
-
-@settings(max_examples=15, deadline=None)
-@given(
-    st.integers(1, 60), st.integers(0, 999).map(random.Random), st.sampled_from(["fixed", "found"])
-)
-def test_own_segments_in_pieces_of_any_length(count, draw, kind):
-    made = forecaster(segments=kind, found_tokens=5, found_max=9, input_norm="causal_center")
-    x = tokens_of(count, 5)
-    stream = made.stream()
-    parts = [stream.push(part) for part in cut(x, draw)]
-    segment = torch.from_numpy(made.encoder.segments(x.numpy()))
-    lengths = torch.unique_consecutive(segment, return_counts=True)[1].tolist()
-    same(parts, stream.finish(), made.forecast(x, lengths))
-
-
-def same(parts, rest, whole):
-    forecast = torch.cat([*(part.forecast for part in parts), rest.forecast])
-    surprise = torch.cat([*(part.surprise for part in parts), rest.surprise])
-    torch.testing.assert_close(forecast, whole.forecast, atol=1e-5, rtol=0)
-    torch.testing.assert_close(surprise, whole.surprise, atol=1e-5, rtol=0)
+    parts.append(stream.finish())
+    if kind != "annotated":
+        segment = torch.from_numpy(made.encoder.segments(x.numpy()))
+        lengths = torch.unique_consecutive(segment, return_counts=True)[1].tolist()
+    whole = made.forecast(x, lengths)
+    for name in ("forecast", "surprise"):
+        found = torch.cat([getattr(part, name) for part in parts])
+        torch.testing.assert_close(found, getattr(whole, name), atol=1e-5, rtol=0)
 
 
 def test_runs_and_heads_without_the_next_segment_are_refused(tmp_path):

@@ -64,10 +64,4 @@ def test_the_whole_stack_has_the_papers_1_2_billion() -> None:
         pooler = ActionPooler(shape)
         classifier = AttentiveProbe(values.probe.attentive, Task(WIDTH, 278))
     student = model_of(values.pjepa, WIDTH).student
-    # The pooler's last layer is the cross-attention, which has no output projection.
-    cross = linear(WIDTH, WIDTH) + linear(WIDTH, 2 * WIDTH) + mlp(WIDTH) + 4 * WIDTH
-    assert size(pooler) == 3 * block(WIDTH) + cross + 64 * WIDTH
-    inner, window, classes = 1280, 320, 278
-    expected = linear(WIDTH, inner) + window * inner + block(inner) + 2 * inner
-    assert size(classifier) == expected + linear(inner, classes)
     assert round(sum(map(size, (backbone, pooler, student, classifier))) / 1e9, 1) == 1.2
