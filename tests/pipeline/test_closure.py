@@ -87,8 +87,9 @@ def test_everything_a_stage_runs_is_declared(stage: str, probe: str | None) -> N
 @pytest.mark.parametrize(("stage", "probe"), CASES)
 def test_nothing_is_declared_without_need(stage: str, probe: str | None) -> None:
     """A dep that no closure reaches must go; a folder reached in part needs a reason."""
-    reached = needed(stage, probe)
-    for dep in code_deps(stage, probe):
+    reached, deps = needed(stage, probe), code_deps(stage, probe)
+    assert len(deps) == len(set(deps))
+    for dep in deps:
         files = declared([dep])
         unused = files - reached
         allowed = any(dep == name or dep.startswith(f"{name}/") for name in OVER_TRACKED)
@@ -107,14 +108,6 @@ def test_no_probe_imports_another(name: str) -> None:
     assert [f for f in reached if any(f.startswith(other) for other in others)] == []
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_listed_files_exist_and_none_is_listed_twice(stage: str) -> None:
-    deps = STAGES[stage]["deps"]
-    assert len(deps) == len(set(deps))
-    for probe in probe_names():
-        assert [d for d in code_deps(stage, probe) if not (ROOT / d).exists()] == []
-
-
 def test_the_pipeline_file_stays_reviewable() -> None:
     deps = [dep for stage in STAGES for dep in code_deps(stage, "linear")]
     assert len(deps) <= 90
@@ -128,17 +121,13 @@ def test_editing_harmless_code_makes_no_stage_stale() -> None:
         assert [file for file in declared(code_deps(stage, "linear")) if harmless(file)] == []
 
 
-def test_every_stage_has_its_module_and_a_description() -> None:
-    modules = {f.stem for f in (ROOT / "stages").glob("*.py")} - {"__init__"}
-    assert modules == set(STAGES)
-    assert all(stage["desc"] for stage in STAGES.values())
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_command_runs_the_module_of_the_same_name(stage: str) -> None:
+def test_every_stage_runs_the_module_of_its_name_and_has_a_description() -> None:
     """`python -m` puts the working folder first: queued experiments run their own code."""
-    arguments = " ${item.probe} ${item.representation}" if stage == "probe" else ""
-    assert STAGES[stage]["cmd"] == f"python -m stages.{stage}{arguments}"
+    assert {f.stem for f in (ROOT / "stages").glob("*.py")} - {"__init__"} == set(STAGES)
+    for name, stage in STAGES.items():
+        arguments = " ${item.probe} ${item.representation}" if name == "probe" else ""
+        assert stage["cmd"] == f"python -m stages.{name}{arguments}"
+        assert stage["desc"]
 
 
 def test_no_out_switches_the_run_cache_off() -> None:

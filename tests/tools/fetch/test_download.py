@@ -49,14 +49,6 @@ def visible(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def test_whole_file_arrives_and_is_not_fetched_again(site: Site, target: Path) -> None:
-    wanted, deep = remote(site, bytes=len(CONTENT), sha256=SHA), target.parent / "deep/w.pt"
-    for _ in range(2):
-        assert downloaded(wanted, deep).read_bytes() == CONTENT
-    assert visible(deep.parent) == ["w.pt"]
-    assert len(site.asked) == 1
-
-
 @pytest.mark.parametrize(
     ("trouble", "starts"),
     [
