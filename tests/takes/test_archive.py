@@ -135,13 +135,10 @@ def test_surgical_phases_are_inline(root, name):
             for time in read_shipped(row).times_s
         ]
         assert labels == packed["phase_labels"][first:stop].tolist()
-
-
-def test_cholec80_has_two_protocols(root):
     change(root, "cholec80", video_ids=["video33", "video80"])
     for protocol, expected in (("official", "train"), ("release", "val")):
-        found = source(root, "cholec80", protocol=protocol)
-        assert [row["split"] for row in found.takes] == [expected, "test"]
+        takes = source(root, "cholec80", protocol=protocol).takes
+        assert [row["split"] for row in takes] == [expected, "test"]
 
 
 def test_lemon_is_shards_to_pretrain_on_and_cholec80_beside_them(root, tmp_path, monkeypatch):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,18 +12,15 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pjepa.live.formats import Labelled, PredictedStep, write_config, write_format
 from pjepa.takes.config import DataConfig
-from pjepa.takes.sources.archive import ARCHIVES
 from pjepa.takes.sources.registry import open_source
 from pjepa.tools.cli import app
 from pjepa.tools.params import check_params
-from tests.pipeline.in_process import merged, project, write_params
-from tests.worlds.archives import write_archive
+from tests.pipeline.in_process import merged, project
 from tests.worlds.assembly import SEQUENCES, VIEW, write_annotations, write_arrays, write_lmdb
 from tests.worlds.bundles import GTEA, write_bundle, write_egoprocel
 from tests.worlds.egoexo4d import Download
-from tests.worlds.own_videos import PLANS, write_own_videos, write_video
+from tests.worlds.own_videos import write_own_videos, write_video
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "data.md").read_text()
@@ -144,19 +139,6 @@ def test_the_docs_hold(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ends_well("data", "check")
 
 
-@pytest.mark.parametrize("archive", sorted(ARCHIVES))
-def test_an_archive_as_fetched(
-    archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_archive(tmp_path, archive)
-    data = {"source": "archive", "archive": {"set": archive}}
-    segments = {"attention": "block_causal", "segments": "fixed"}  # LEMON has no labels of its own
-    values = {"data": data, "pjepa": segments, "probe": FEW_GROUPS, "tokens": {"fps": 1.0}}
-    project(tmp_path / "project", monkeypatch, values, tmp_path)
-    ends_well("data", "scan")
-    ends_well("data", "check")
-
-
 def test_every_source_is_followed() -> None:
     named = set(re.findall(r"^\| `(\w+)` \|", TEXT.partition("## Sources")[2], re.M))
     assert named == {"demo", "folder", "archive", *SECTIONS}
@@ -194,69 +176,12 @@ def test_the_rows_of_the_docs_are_read(tmp_path: Path) -> None:
     assert found.takes[0]["participant"] == "anna"
 
 
-def in_frames(labels: Path) -> None:
-    rows = ["video,start_frame,end_frame,fps,label"]
-    rows += [f"{name},{60 * k},{60 * k + 60},30,{step}" for name, k, step in parts()]
-    (labels / "labels.csv").write_text("\n".join(rows))
-
-
-def every_frame(labels: Path) -> None:
-    (labels / "mapping.txt").write_text("0 cut\n1 stir\n2 wait")
-    for name, plan in PLANS.items():
-        file = labels / "groundTruth" / f"{Path(name).stem}.txt"
-        file.parent.mkdir(exist_ok=True)
-        file.write_text("\n".join(step for step in plan for _ in range(16)))
-
-
-def as_written(form: str) -> Callable[[Path], None]:
-    """What `pjepa predict` writes; Label Studio's once somebody has accepted it."""
-
-    def write(labels: Path) -> None:
-        for name, plan in PLANS.items():
-            steps = [PredictedStep(2.0 * k, 2.0 * k + 2, step, 1.0) for k, step in enumerate(plan)]
-            file = write_format(form, Labelled(name, 8.0, steps), labels, Path(name).stem)
-            if form == "labelstudio":
-                (task,) = json.loads(file.read_text())
-                accepted = task.pop("predictions")[0]["result"]
-                file.write_text(json.dumps([{**task, "annotations": [{"result": accepted}]}]))
-                write_config(labels, ("cut", "stir", "wait"))
-
-    return write
-
-
-def parts() -> Iterator[tuple[str, int, str]]:
-    for name, plan in PLANS.items():
-        yield from ((name, k, step) for k, step in enumerate(plan))
-
-
-FORMATS: dict[str, Callable[[Path], None]] = {
-    "`.csv`, `.tsv`, `.json`": in_frames,
-    "`groundTruth/<video>.txt`": every_frame,
-    "ELAN `.eaf`": as_written("eaf"),
-    "WebVTT `.vtt`": as_written("vtt"),
-    "Label Studio `.json`": as_written("labelstudio"),
-}
-
-
-def test_every_label_file_of_the_docs_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_label_file_of_the_docs_has_a_test() -> None:
     table = OWN.partition("| file | what is read |")[2].partition("\n\n")[0]
-    assert {row.split(" | ")[0].strip("| ") for row in table.splitlines()[2:]} == set(FORMATS)
-    write_own_videos(tmp_path / "films")
-    (tmp_path / "films/labels.csv").unlink()
-    project(tmp_path / "project", monkeypatch, {}, tmp_path)
-    expected = {(Path(name).stem, 2.0 * k, 2.0 * k + 2, step) for name, k, step in parts()}
-    for write in FORMATS.values():
-        labels = tmp_path / "films/labels"
-        labels.mkdir()
-        write(labels)
-        folder = {"source": "folder", "folder": {"path": "films", "labels": "labels"}}
-        found = open_source(write_params({"data": folder}).data, tmp_path)
-        read = {
-            (s.take_id.split("/")[-1], s.start_s, s.end_s, found.classes.names[s.label])
-            for s in found.segments
-        }
-        assert read == expected
-        ends_well("data", "scan")
-        shutil.rmtree(labels)
+    assert [row.split(" | ")[0].strip("| ") for row in table.splitlines()[2:]] == [
+        "`.csv`, `.tsv`, `.json`",  # test_labels.py
+        "`groundTruth/<video>.txt`",  # test_folds.py
+        "ELAN `.eaf`",  # test_elan.py, test_labels.py
+        "WebVTT `.vtt`",  # test_labels.py
+        "Label Studio `.json`",  # test_label_studio.py, test_labels.py
+    ]

@@ -83,17 +83,26 @@ def view(rate: str | None) -> str:
     )
 
 
-@pytest.mark.parametrize("rate", [24, 25, 30])
-def test_frames_are_those_of_the_configuration(root: Path, rate: int) -> None:
+RATES = [  # what the configuration says, what params say, what a task says; the rate that counts
+    ("24", None, {}, 24, "count at 24 frames per second (config.xml)"),
+    ("25", None, {}, 25, "count at 25 frames per second (config.xml)"),
+    ("60", 25, {}, 25, "25 frames per second (data.folder.frame_rate)"),
+    ("$fps", None, {"fps": 20}, 20, ""),
+    (None, None, {}, 24, ""),  # as Label Studio counts then
+    ("often", None, {}, 24, ""),
+    ("0.04", None, {}, 25, ""),  # seconds per frame
+]
+
+
+@pytest.mark.parametrize(("written", "given", "data", "rate", "note"), RATES)
+def test_frames_are_those_of_the_configuration(
+    root: Path, written: str | None, given: int | None, data: dict[str, Any], rate: int, note: str
+) -> None:
     """Two steps of 2 s in a video of 30 frames a second, labelled at other rates."""
-    export(root, [task([(1, 2 * rate), (2 * rate + 1, 4 * rate)])], view(str(rate)))
-    found = open_source(config(), root)
+    export(root, [task([(1, 2 * rate), (2 * rate + 1, 4 * rate)], **data)], view(written))
+    found = open_source(config(frame_rate=given), root)
     assert spans(found) == [(0.0, 2.0, "cut"), (2.0, 4.0, "stir")]
-    assert f"count at {rate} frames per second (config.xml)" in found.notes[0].line()
-    export(root, [task([(1, 2 * rate), (2 * rate + 1, 4 * rate)])], view("60"))
-    found = open_source(config(frame_rate=rate), root)  # what is said counts
-    assert spans(found) == [(0.0, 2.0, "cut"), (2.0, 4.0, "stir")]
-    assert f"{rate} frames per second (data.folder.frame_rate)" in found.notes[0].line()
+    assert note in found.notes[0].line()
 
 
 @pytest.mark.parametrize("rate", [24.0, 25.0, 30.0, 30000 / 1001])
@@ -111,34 +120,24 @@ def test_predictions_come_back_where_they_were(root: Path, rate: float) -> None:
         assert abs(end - step.end) <= 0.5 / rate + 1e-6
 
 
-def test_a_rate_may_be_a_field_of_the_task_or_the_usual_one(root: Path) -> None:
-    export(root, [task([(1, 40)], fps=20)], view("$fps"))
-    assert spans(open_source(config(), root)) == [(0.0, 2.0, "cut")]
-    for written in (None, "often"):  # Label Studio counts at 24 then
-        export(root, [task([(1, 48)])], view(written))
-        assert spans(open_source(config(), root)) == [(0.0, 2.0, "cut")]
-    export(root, [task([(1, 50)])], view("0.04"))  # seconds per frame
-    assert spans(open_source(config(), root)) == [(0.0, 2.0, "cut")]
-    export(root, [task([(1, 40)])], view("$fps"))
-    with pytest.raises(InputError, match=r"task 4: config.xml counts frames at \$fps, but .*'fps'"):
-        open_source(config(), root)
-
-
 def test_an_unknown_rate_is_asked_for(root: Path) -> None:
+    def refused(message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            open_source(config(), root)
+
     export(root, [task([(1, 48)])])
-    with pytest.raises(InputError, match=r"there is none beside it; .*data.folder.frame_rate \(24"):
-        open_source(config(), root)
+    refused(r"there is none beside it; .*data.folder.frame_rate \(24")
     (root / "mine/labels/camera.xml").write_text("<Video><frameRate>50</frameRate></Video>")
     (root / "mine/labels/broken.xml").write_text("<View>")
-    with pytest.raises(InputError, match="there is none beside it"):
-        open_source(config(), root)
+    refused("there is none beside it")
     (root / "mine/labels/one.xml").write_text(view("25"))
     (root / "mine/labels/two.xml").write_text(view("30"))
-    with pytest.raises(InputError, match="those beside it say 25, 30"):
-        open_source(config(), root)
+    refused("those beside it say 25, 30")
     (root / "mine/labels/two.xml").unlink()
     listed = [entry["path"] for entry in scan(config(), root)["files"]]
     assert "labels/one.xml" in listed  # so that DVC notices another rate
+    (root / "mine/labels/one.xml").write_text(view("$fps"))
+    refused(r"task 4: one.xml counts frames at \$fps, but .*'fps'")
 
 
 def test_predictions_that_nobody_accepted_are_no_labels(root: Path) -> None:
