@@ -1,4 +1,4 @@
-"""Own videos with a label per frame, split bundles, and folds by group."""
+"""Own videos with a label per frame, split bundles, folds by group, and groups of one's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pjepa.takes.config import DataConfig
 from pjepa.takes.source import Source
 from pjepa.takes.sources.registry import open_source
 from pjepa.takes.sources.scan import scan
+from pjepa.tools.check import check_source
+from pjepa.tools.params import Params
 from pjepa.ui.console import InputError
+from tests.worlds.archives import write_archive
 from tests.worlds.own_videos import write_video
 
 FPS, PEOPLE = 8, "abcdef"
@@ -69,22 +72,19 @@ def test_a_label_per_frame(root: Path) -> None:
 
 
 def test_labels_at_another_rate_are_noticed(root: Path) -> None:
-    truth = root / "mine/groundTruth/b.txt"
-    truth.write_text("SIL\n" * 4 * FPS)
-    with pytest.raises(InputError, match=r"b.txt, line 1: 32 labels for 2.00 s at 8 .*\(here 16\)"):
-        open_source(config(), root)
-    for name in PEOPLE:
-        (root / f"mine/groundTruth/{name}.txt").write_text("SIL\n" * 4 * FPS)
-    found = open_source(config(frame_rate=16), root)
-    assert {(s.start_s, s.end_s) for s in found.segments} == {(0.0, 2.0)}
     for text, message in {
+        "SIL\n" * 4 * FPS: r"b.txt, line 1: 32 labels for 2.00 s at 8 .*\(here 16\)",
         "SIL\nstirr": r"b.txt, line 2: no class 'stirr' in mapping.txt; did you mean 'stir'",
         "SIL\n\nSIL": r"b.txt, line 2: an empty line",
         "": r"b.txt: no label",
     }.items():
-        truth.write_text(text)
+        (root / "mine/groundTruth/b.txt").write_text(text)
         with pytest.raises(InputError, match=message):
-            open_source(config(frame_rate=16), root)
+            open_source(config(), root)
+    for name in PEOPLE:
+        (root / f"mine/groundTruth/{name}.txt").write_text("SIL\n" * 4 * FPS)
+    found = open_source(config(frame_rate=16), root)
+    assert {(s.start_s, s.end_s) for s in found.segments} == {(0.0, 2.0)}
 
 
 def test_bundles_give_the_splits(root: Path) -> None:
@@ -149,3 +149,84 @@ def test_folds_that_cannot_be(root: Path) -> None:
     (root / "mine/labels.csv").write_text(f"video,start,end,label,split\n{rows}")
     with pytest.raises(InputError, match=r"take a: split train, but data.folder.folds assigns"):
         grouped(root, 1, 2, labels="labels.csv")
+
+
+# Groups that the user supplies: the same surgeon, the same kitchen.
+
+SURGEONS = """take,participant
+cholec80/video01,ann
+cholec80/video02,ann
+cholec80/video03,bob
+cholec80/video41,ann"""
+
+
+def surgeons(**values: object) -> DataConfig:
+    archive = {"source": "archive", "archive": {"set": "cholec80"}, "groups": "surgeons.csv"}
+    return DataConfig.model_validate({**archive, **values})
+
+
+def operated(root: Path, text: str) -> Source:
+    (root / "pjepa_features/surgeons.csv").write_text(text)
+    return open_source(surgeons(), root)
+
+
+@pytest.fixture
+def cholec(tmp_path: Path) -> Path:
+    write_archive(tmp_path, "cholec80")
+    return tmp_path
+
+
+def test_the_same_surgeon_is_a_group(cholec: Path) -> None:
+    found = operated(cholec, SURGEONS)
+    groups = {take["take_id"].split("/")[1]: take["group"] for take in found.takes}
+    assert [groups[f"video{n:02d}"] for n in (1, 2, 3, 41)] == ["ann", "ann", "bob", "ann"]
+    assert groups["video10"] == "cholec80/video10"
+    assert found.takes[0]["participant"] == "ann"
+    assert "has no row for 6 takes" in " ".join(note.line() for note in found.notes)
+    files = [entry["path"] for entry in scan(surgeons(), cholec)["files"]]
+    assert "surgeons.csv" in files  # so that DVC notices another grouping
+    params = Params.model_validate({"data": surgeons(), "pjepa": {"segments": "fixed"}})
+    leaks = [f for f in check_source(found, params)[1] if "groups in" in f.text]
+    assert [f.line() for f in leaks] == ["warning: 1 groups in test and in train: ann (3 takes)"]
+
+
+def test_a_group_overrules_the_participant_and_a_recording_names_its_takes(tmp_path: Path) -> None:
+    write_archive(tmp_path, "assembly101")
+    (tmp_path / "pjepa_features/toys.csv").write_text("take,group,participant\nrec0,red,ann")
+    found = open_source(surgeons(archive={"set": "assembly101"}, groups="toys.csv"), tmp_path)
+    mine = [take for take in found.takes if take["recording"] == "rec0"]
+    assert [(take["group"], take["participant"]) for take in mine] == [("red", "ann")] * 2
+
+
+def test_own_videos_are_grouped_before_splits_are_drawn(root: Path) -> None:
+    people(root)
+    rows = "\n".join(f"{name},0,1,cut" for name in PEOPLE)
+    (root / "mine/labels.csv").write_text(f"video,start,end,label\n{rows}")
+    changed = config(labels="labels.csv").model_copy(update={"groups": "who.csv"})
+    splits = {take["take_id"]: take["split"] for take in open_source(changed, root).takes}
+    assert all(splits[one] == splits[other] for one, other in ("ab", "cd", "ef"))
+    assert set(splits.values()) == {"train", "test"}
+
+
+FAULTS = {
+    "take,participant\ncholec80/vide01,ann": r"line 2: no take or recording 'cholec80/vide01'; did",
+    "take,participant\ncholec80/video01,": r"line 2: expected a take and its group",
+    f"{SURGEONS}\ncholec80/video01,bob": r"line 6: 'cholec80/video01' appears twice \(also",
+    "take,surgeon\ncholec80/video01,ann": r"line 1: expected one of the columns group, participant",
+    "participant\nann": r"line 1: .*no column take",
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_faults_of_groups_name_file_and_line(cholec: Path, text: str) -> None:
+    with pytest.raises(InputError, match=FAULTS[text]):
+        operated(cholec, text)
+
+
+def test_the_file_of_groups_must_be_there_and_inside(cholec: Path) -> None:
+    with pytest.raises(InputError, match=r"surgeons.csv: no such file; data.groups names it"):
+        open_source(surgeons(), cholec)
+    with pytest.raises(InputError, match=r"a path inside the source's folder"):
+        open_source(surgeons(groups="../surgeons.csv"), cholec)
+    with pytest.raises(ValueError, match=r"the demo has groups of its own"):
+        DataConfig(groups="x.csv")
