@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,11 @@ from typer.testing import CliRunner
 from pjepa.takes.config import DataConfig
 from pjepa.takes.sources.registry import open_source
 from pjepa.tools.cli import app
-from pjepa.tools.params import check_params
 from tests.pipeline.in_process import merged, project
 from tests.worlds.assembly import SEQUENCES, VIEW, write_annotations, write_arrays, write_lmdb
 from tests.worlds.bundles import GTEA, write_bundle, write_egoprocel
 from tests.worlds.egoexo4d import Download
-from tests.worlds.own_videos import write_own_videos, write_video
+from tests.worlds.own_videos import write_video
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "data.md").read_text()
@@ -29,7 +29,6 @@ BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.S)
 SECTIONS = {found[1]: BLOCK.findall(found[2]) for found in SECTION.finditer(TEXT)}
 OWN = (DOCS / "own-videos.md").read_text()
 FEW_GROUPS = {"linear": {"l2": [0.01]}}  # these layouts have too few to choose among strengths
-ELSE = (" or ", "optional", "with input", "[downscaled")  # what may be there instead, or beside
 
 
 def downscaled(root: Path) -> None:
@@ -60,56 +59,60 @@ def salads(root: Path) -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """A folder as it is distributed; `line` is the one of the docs that it follows, if not all."""
+    """A folder as it is distributed, and parts of its names as the docs draw them."""
 
     source: str
     write: Callable[[Path], object]
-    line: str = ""
+    drawn: str
     change: dict[str, Any] = field(default_factory=dict)
     params: int = 0  # which of the section's params
 
 
+BUNDLE = "features/ groundTruth/ splits/ .bundle mapping.txt"
 LAYOUTS = {
-    "egoexo4d": Layout("egoexo4d", Download),
-    "egoexo4d downscaled": Layout("egoexo4d", downscaled, "egoexo4d/takes/<"),
-    "assembly101": Layout("assembly101", lmdb),
-    "assembly101 unpacked": Layout("assembly101", lambda root: lmdb(root, ""), "assembly101/db"),
-    "assembly101 arrays": Layout("assembly101", arrays, "assembly101/TSM"),
+    "egoexo4d": Layout(
+        "egoexo4d",
+        Download,
+        "takes.json annotations/keystep_benchmark/ keystep_segment_train keystep_segment_val "
+        "label_mapping.csv egoexo4d/takes/ /frame_aligned_videos/ _214-1.mp4",
+    ),
+    "egoexo4d downscaled": Layout("egoexo4d", downscaled, "downscaled/448/"),
+    "assembly101": Layout(
+        "assembly101",
+        lmdb,
+        "coarse-annotations/ actions.csv coarse_labels/ coarse_splits/ "
+        "assembly101/db_TSM_features/C10119_rgb/data.mdb",
+    ),
+    "assembly101 unpacked": Layout("assembly101", lambda root: lmdb(root, ""), "C10119_rgb/data"),
+    "assembly101 arrays": Layout("assembly101", arrays, "TSM_features/ /C10119_rgb/features.npy"),
     **{
         f"assembly101 {below or 'own folder'}": Layout(
-            "assembly101", lambda root, below=below: recordings(root, below),  # type: ignore[misc]
-            "assembly101/[videos", params=1,
+            "assembly101",
+            partial(recordings, below=below),
+            f"assembly101/ {below} /C10119_rgb.mp4",
+            params=1,
         )
         for below in ("videos/", "recordings/", "")
     },
-    "egoprocel": Layout("egoprocel", lambda root: write_egoprocel(root / "egoprocel")),
-    "egoprocel annotations": Layout(
-        "egoprocel", lambda root: write_egoprocel(root / "egoprocel", annotations_fps=10.0),
-        "egoprocel/annotations",
+    "egoprocel": Layout(
+        "egoprocel",
+        lambda root: write_egoprocel(root / "egoprocel"),
+        "egoprocel/features/ groundTruth/ mapping.txt split1.",
     ),
-    "mstcn": Layout("mstcn", lambda root: salads(root / "data")),
-    "mstcn without data/": Layout("mstcn", salads, "data/"),
+    "egoprocel annotations": Layout(
+        "egoprocel",
+        lambda root: write_egoprocel(root / "egoprocel", annotations_fps=10.0),
+        "egoprocel/annotations/ .csv",
+    ),
+    "mstcn": Layout("mstcn", lambda root: salads(root / "data"), f"data/50salads/ {BUNDLE}"),
+    "mstcn without data/": Layout("mstcn", salads, BUNDLE),
     "mstcn gtea": Layout(
-        "mstcn", lambda root: write_bundle(root / "data/gtea", GTEA), "data/",
+        "mstcn",
+        lambda root: write_bundle(root / "data/gtea", GTEA),
+        f"data/ {BUNDLE}",
         {"data": {"mstcn": {"dataset": "gtea"}}},
     ),
-}  # fmt: skip
-
-
-def alternatives(path: str) -> Iterator[str]:
-    """Globs of a path in the docs: {a,b} all of them, [a/|b/] any or nothing, <name> anything."""
-    path = re.sub(r"<\w+>", "*", path)
-    if found := re.search(r"\{([^}]*)\}|\[([^\]]*)\]", path):
-        parts = found[1].split(",") if found[1] is not None else ["", *found[2].split("|")]
-        for part in parts:
-            yield from alternatives(path[: found.start()] + part + path[found.end() :])
-        return
-    yield path
-
-
-def is_there(root: Path, path: str) -> bool:
-    found = [next(root.glob(glob.rstrip("/")), None) for glob in alternatives(path)]
-    return any(found) if "[" in path else all(found)
+}
 
 
 def ends_well(*command: str) -> str:
@@ -125,14 +128,8 @@ def test_the_docs_hold(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (_, drawn), *blocks = SECTIONS[layout.source]
     kind, params = blocks[layout.params]
     assert kind == "yaml"
-    mine = [line for line in drawn.splitlines() if layout.line and line.startswith(layout.line)]
-    needed = [line for line in drawn.splitlines() if not any(word in line for word in ELSE)]
-    for line in mine or needed:
-        path = line.split()[0]
-        spellings = [path, *re.findall(r" or (\S+)", line), path.removeprefix("data/")]
-        spellings += [f"assembly101/{path}" for path in spellings]
-        spellings += [path.replace("50salads", "gtea") for path in spellings]
-        assert any(is_there(tmp_path, path) for path in spellings), line
+    files = "\n".join(f"{file.relative_to(tmp_path)}" for file in tmp_path.rglob("*"))
+    assert [part for part in layout.drawn.split() if part not in drawn or part not in files] == []
     values = merged(merged(yaml.safe_load(params), layout.change), {"probe": FEW_GROUPS})
     project(tmp_path / "project", monkeypatch, values, tmp_path)
     ends_well("data", "scan")
@@ -143,26 +140,11 @@ def test_every_source_is_followed() -> None:
     named = set(re.findall(r"^\| `(\w+)` \|", TEXT.partition("## Sources")[2], re.M))
     assert named == {"demo", "folder", "archive", *SECTIONS}
     assert {layout.source for layout in LAYOUTS.values()} == set(SECTIONS)
-    drawn = [line for blocks in SECTIONS.values() for line in blocks[0][1].splitlines()]
-    others = [line for line in drawn if any(word in line for word in ELSE)]
-    lines = [layout.line for layout in LAYOUTS.values() if layout.line]
-    assert [line for line in others if not any(map(line.startswith, lines))] == []
-
-
-def test_own_videos_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every `pjepa data` command of the page, in its order."""
-    films = tmp_path / "films"
-    write_own_videos(films)
-    project(tmp_path / "project", monkeypatch, {}, tmp_path)
-    steps = OWN.partition("`data.folder.labels` may also name")[0]
-    commands = re.findall(r"`((?:pjepa data [^`]*?)(?: && pjepa data [^`]*?)*)`", steps)
-    assert len(commands) >= 5
-    for command in commands:
-        for part in command.replace("\n  ", "").split(" && "):
-            words = part.replace("/path/to/videos", str(films)).replace("FOLDER", str(films))
-            ends_well(*words.replace("TAKE", "d").split()[1:])
-    assert Path("d.png").exists()
-    assert check_params().pooler.kind == "action"  # the last init of the section
+    for source, ((_, drawn), *_) in SECTIONS.items():
+        parts = {
+            p for made in LAYOUTS.values() if made.source == source for p in made.drawn.split()
+        }
+        assert [line for line in drawn.splitlines() if not any(p in line for p in parts)] == []
 
 
 def test_the_rows_of_the_docs_are_read(tmp_path: Path) -> None:
