@@ -50,8 +50,6 @@ def test_resume_keys_know_threads_and_the_kind_of_device() -> None:
 
 
 def test_bad_values_say_where_they_stand(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"pjepa\.device: it is machine\.device now; move it"):
-        read_section(PjepaConfig, "pjepa", {"pjepa": {"device": "cuda"}})
     with pytest.raises(InputError, match=r"machine\.stream = 'gpu'"):
         read_section(PjepaConfig, "pjepa", {"machine": {"stream": "gpu"}})
     with pytest.raises(InputError, match=r"machine\.workers = 0"):

@@ -109,18 +109,6 @@ def test_take_keys_groups_and_splits(root):
     assert official.classes.names == ("l0", "l1", "l2", "l3")
 
 
-def test_times_are_the_files_and_compared_as_the_loader_does(root):
-    """A token at 0.7 s (single precision) is in a segment that starts at 0.7."""
-    found = source(root, "egoprocel_fact")
-    shipped = read_shipped(found.videos[0])
-    assert np.diff(shipped.times_s)[:4] == pytest.approx([0.2, 0.3, 0.2, 0.3], abs=1e-6)
-    packed = torch.load(GOLDEN / "packed_frames.pt", weights_only=True)
-    np.testing.assert_array_equal(shipped.features[np.arange(30)], packed["tokens"][:30])
-    np.testing.assert_array_equal(shipped.features[[3, 1]], packed["tokens"][[3, 1]])
-    starts = {segment.start_s for segment in found.segments}
-    assert all(start == float(np.float32(start)) for start in starts)
-
-
 @pytest.mark.parametrize("name", ["cholec80", "m2cai16"])
 def test_surgical_phases_are_inline(root, name):
     found = source(root, name)

@@ -43,20 +43,18 @@ def task(ranges: list[tuple[int, int]], **data: object) -> dict[str, Any]:
     labels = ("cut", "stir")
     result = [
         {
-            "id": f"r{k}", "type": "timelinelabels", "origin": "manual", "to_name": "video",
-            "from_name": "steps",
+            "id": f"r{k}", "type": "timelinelabels", "from_name": "steps", "to_name": "video",
             "value": {"ranges": [{"start": a, "end": b}], "timelinelabels": [labels[k]]},
         }
         for k, (a, b) in enumerate(ranges)
     ]  # fmt: skip
     annotation = {
-        "id": 9, "completed_by": 1, "was_cancelled": False, "ground_truth": False, "lead_time": 8.2,
-        "result": result, "draft_created_at": None, "prediction": {}, "result_count": 2,
+        "id": 9, "completed_by": 1, "was_cancelled": False, "result": result, "prediction": {},
     }  # fmt: skip
     video = {"video": "/data/upload/1/0a1b2c3d-x.mp4"}
     return {
-        "id": 4, "annotations": [annotation], "file_upload": "0a1b2c3d-x.mp4", "drafts": [],
-        "predictions": [], "data": {**video, **data}, "meta": {}, "project": 1, "inner_id": 1,
+        "id": 4, "annotations": [annotation], "predictions": [], "data": {**video, **data},
+        "drafts": [], "file_upload": "0a1b2c3d-x.mp4",
     }  # fmt: skip
 
 

@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pjepa.core.text import sheet_cell, text_of_cell
 from pjepa.live.formats import Labelled, PredictedStep, eaf_text, vtt_text
 from pjepa.live.predict import write_table
-from pjepa.takes.annotations.rows import seconds
 from pjepa.takes.annotations.text_files import Note
 from pjepa.takes.config import DataConfig
 from pjepa.takes.source import Source
@@ -82,7 +79,7 @@ SAME = [  # each says that x.mp4 shows `cut` from 0.5 to 2.5 s
     ("empty.csv", f"{HEAD}x,0.5,2.5,cut\nx,3,3,cut\nx,6,6,cut\n"),
     ("frames.csv", f"{FRAMES},fps\nx,15,75,cut,30\nx,,,,\n"),
     ("rate.csv", FRAMES.replace("_", " ").title() + "\nx,4,20,cut"),
-    ("rows.json", '[{"video": "x.mp4", "start": 0.5, "end": "0:02.5", "label": "cut"}]'),
+    ("rows.json", '[{"video": "x.mp4", "start": "00:00,5", "end": "0:00:02.5", "label": "cut"}]'),
     ("frames.json", '[{"video": "x", "start_frame": 4, "end_frame": 20, "label": "cut"}]'),
     ("studio.json", TWICE),
     ("local.json", json.dumps(LOCAL)),
@@ -115,9 +112,9 @@ def test_what_is_not_used_is_said(videos: Path, name: str, text: str, note: str)
     assert any(note in found.line() for found in labelled(videos, text, name).notes)
 
 
-@pytest.mark.parametrize("name", ['"a, b.mp4"', "Über 日本"])
-def test_names_with_commas_and_composed_letters(videos: Path, name: str) -> None:
-    assert spans(labelled(videos, f"{HEAD}{name},0,1,cut")) == [(0.0, 1.0, "cut")]
+def test_names_with_commas_and_composed_letters(videos: Path) -> None:
+    found = labelled(videos, f'{HEAD}"a, b.mp4",0,1,cut\nÜber 日本,0,1,cut')
+    assert spans(found) == [(0.0, 1.0, "cut")] * 2
 
 
 REFUSED = {
@@ -141,10 +138,7 @@ REFUSED = {
         (f"{HEAD}x,0,1,cut".encode("utf-16"), r"labels.csv: not UTF-8 text \(byte 0\); save it as"),
         (f"{HEAD[:-1]},split\nx,1,2,cut,trian", r"line 2: split 'trian'; .*did you mean 'train'"),
         (f"{HEAD[:-1]},split\nx,1,2,cut,train\nx,2,3,cut,test", r"line 3: split 'test', but 'trai"),
-        (
-            f"{FRAMES},fps\nx,0,soon,cut,30",
-            r"line 2: expected frame numbers \(and fps\)",
-        ),
+        (f"{FRAMES},fps\nx,0,soon,cut,30", r"line 2: expected frame numbers \(and fps\)"),
         (f"{FRAMES},fps\nx,0,10,cut,0", r"line 2: fps 0; expected frames per second"),
         (f"{FRAMES},fps\nx,0,10,,30", r"line 2: expected start, end and label"),
     ],
@@ -202,15 +196,6 @@ def test_label_files_of_videos_with_one_name_lie_in_their_folders(
     found = source(tmp_path, labels)
     assert spans(found, "monday/cam1") == [(0.0, 1.0, "cut")]
     assert spans(found, "tuesday/cam1") == [(0.0, 1.0, "stir")]
-
-
-@given(st.integers(0, 9), st.integers(0, 59), st.integers(0, 59999))
-def test_clock_times(hours: int, minutes: int, milli: int) -> None:
-    text = f"{hours}:{minutes:02d}:{milli / 1000:06.3f}"
-    expected = hours * 3600 + minutes * 60 + milli / 1000
-    assert seconds(text, "") == pytest.approx(expected)
-    assert seconds(text.replace(".", ","), "") == pytest.approx(expected)
-    assert seconds(str(expected), "") == pytest.approx(expected)
 
 
 def test_subtitles_without_blank_lines(videos: Path) -> None:

@@ -15,14 +15,12 @@ EAF = """<?xml version="1.0" encoding="UTF-8"?>
 <ANNOTATION_DOCUMENT AUTHOR="" DATE="2025-03-04T10:00:00+01:00" FORMAT="3.0" VERSION="3.0"
     xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
     xsi:noNamespaceSchemaLocation="http://www.mpi.nl/tools/elan/EAFv3.0.xsd">
-  <LICENSE LICENSE_URL=""/>
   <HEADER MEDIA_FILE="" TIME_UNITS="milliseconds">
     <MEDIA_DESCRIPTOR EXTRACTED_FROM="file:///C:/Users/ann/x.mp4" MIME_TYPE="audio/x-wav"
         MEDIA_URL="file:///C:/Users/ann/x.wav" RELATIVE_MEDIA_URL="./x.wav"/>
     <MEDIA_DESCRIPTOR MIME_TYPE="video/mp4" MEDIA_URL="file:///C:/Users/ann/x.mp4"
         RELATIVE_MEDIA_URL="./x.mp4" TIME_ORIGIN="500"/>
     <MEDIA_DESCRIPTOR MIME_TYPE="unknown" MEDIA_URL="file:///C:/Users/ann/side%20view.mpg"/>
-    <PROPERTY NAME="lastUsedAnnotationId">99</PROPERTY>
   </HEADER>
   <TIME_ORDER>
     <TIME_SLOT TIME_SLOT_ID="ts1" TIME_VALUE="0"/>
@@ -77,11 +75,7 @@ EAF = """<?xml version="1.0" encoding="UTF-8"?>
       TIME_ALIGNABLE="false"/>
   <LINGUISTIC_TYPE CONSTRAINTS="Symbolic_Subdivision" LINGUISTIC_TYPE_ID="word"
       TIME_ALIGNABLE="false"/>
-  <LANGUAGE LANG_DEF="http://cdb.iso.org/lg/CDB-00130975-001" LANG_ID="und" LANG_LABEL="und"/>
-  <CONSTRAINT DESCRIPTION="1-1 association with a parent annotation"
-      STEREOTYPE="Symbolic_Association"/>
   <CONTROLLED_VOCABULARY CV_ID="names">
-    <DESCRIPTION LANG_REF="und"/>
     <CV_ENTRY_ML CVE_ID="cve_1">
       <CVE_VALUE DESCRIPTION="with a knife" LANG_REF="und">cut</CVE_VALUE></CV_ENTRY_ML>
     <CV_ENTRY_ML CVE_ID="cve_2">
