@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pjepa.core.time import (
     Sampling,
     Window,
+    frame_indices,
     token_count,
     token_segments,
     token_times,
@@ -107,3 +108,9 @@ def test_a_token_covers_its_frames_and_padding_repeats_the_nearest() -> None:
     assert trailing.frame_times(third).tolist() == [0.0, 0.125, 0.25, 0.375, 0.5, 0.625]
     assert trailing.frame_times(fourth).tolist() == [0.25, 0.375, 0.5, 0.625, 0.75, 0.875]
     assert Sampling(4.0, 1, 3).frame_times(Window(3, 5, 3, 0)).tolist() == [0.75, 1.0, 1.0]
+
+
+def test_frame_is_the_last_one_displayed() -> None:
+    shown = np.array([0.0, 0.1, 0.2, 0.35])
+    times = np.array([0.0, 0.0999, 0.1 - 1e-7, 0.19, 0.34, 0.36, 9.0])
+    assert frame_indices(times, shown).tolist() == [0, 0, 1, 1, 2, 3, 3]

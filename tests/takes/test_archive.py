@@ -107,6 +107,8 @@ def test_take_keys_groups_and_splits(root):
     assert [row["split"] for row in release.takes] == ["train", "train", "val"]
     assert official.classes.background == 0
     assert official.classes.names == ("l0", "l1", "l2", "l3")
+    starts = {segment.start_s for segment in official.segments}
+    assert starts == {float(np.float32(start)) for start in starts}  # as the loader compares
 
 
 @pytest.mark.parametrize("name", ["cholec80", "m2cai16"])
