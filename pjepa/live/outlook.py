@@ -7,7 +7,7 @@ clock, which starts with the video.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -61,22 +61,16 @@ def clock_features(seconds: np.ndarray) -> np.ndarray:
 
 
 def fit_progress(
-    features: Mapping[str, np.ndarray],
-    targets: Mapping[str, np.ndarray],
-    fit: Sequence[str],
-    holdout: Sequence[str],
+    features: np.ndarray, progress: np.ndarray, holdout: np.ndarray, truth: np.ndarray
 ) -> Ridge:
-    """Return the ridge regression whose strength errs least on held-out takes."""
-    x = np.concatenate([features[take] for take in fit]).astype(np.float64)
-    y = np.concatenate([targets[take] for take in fit])
-    mean, std, bias = x.mean(axis=0), x.std(axis=0) + 1e-6, np.asarray(y.mean())
+    """Return the ridge regression [N, D] -> [N] that errs least on held-out rows."""
+    x = features.astype(np.float64)
+    mean, std, bias = x.mean(axis=0), x.std(axis=0) + 1e-6, np.asarray(progress.mean())
     x = (x - mean) / std
-    square, right = x.T @ x, x.T @ (y - bias)
+    square, right = x.T @ x, x.T @ (progress - bias)
     weights = [np.linalg.solve(square + ridge * np.eye(len(square)), right) for ridge in RIDGES]
-    seen = np.concatenate([features[take] for take in holdout or fit])
-    truth = np.concatenate([targets[take] for take in holdout or fit])
     ridges = [Ridge(weight, bias, mean, std) for weight in weights]
-    return min(ridges, key=lambda ridge: float(np.abs(ridge.predict(seen) - truth).mean()))
+    return min(ridges, key=lambda ridge: float(np.abs(ridge.predict(holdout) - truth).mean()))
 
 
 ABOUT, NEXT, PROGRESS = "about.json", "next", "progress"  # what `pjepa questions` writes

@@ -51,9 +51,6 @@ class Cuts:
     start: np.ndarray  # [N] first token of the segment
     end: np.ndarray  # [N] first token that was not seen
 
-    def __len__(self) -> int:
-        return len(self.end)
-
 
 def take_cuts(segment: np.ndarray) -> Cuts:
     """Return the cuts of a take with segments c(i) [T]; a cut segment has one token at least."""
@@ -70,10 +67,8 @@ def raw(take: Take, cuts: Cuts) -> np.ndarray:
 
 def segment_mean(take: Take, cuts: Cuts) -> np.ndarray:
     """Return the mean of the segment so far [N, D]."""
-    sums = np.cumsum(take.features, axis=0, dtype=np.float64)
-    sums = np.concatenate([np.zeros_like(sums[:1]), sums])
-    count = (cuts.end - cuts.start)[:, None]
-    return ((sums[cuts.end] - sums[cuts.start]) / count).astype(np.float32)
+    segments = [take.features[s:e] for s, e in zip(cuts.start, cuts.end, strict=True)]
+    return np.stack([rows.mean(axis=0, dtype=np.float64) for rows in segments]).astype(np.float32)
 
 
 def past(take: Take, cuts: Cuts) -> np.ndarray:
@@ -107,18 +102,18 @@ CONTROLS = {"raw": raw, "segment_mean": segment_mean, "history": past}
 
 # What comes next, and how far along is it? Asked of every representation at every cut.
 
-ByTake = dict[str, np.ndarray]  # by take [N, D]
-
 
 @dataclass(frozen=True)
 class Questions:
-    """Takes that are cut, their features by representation, and the answers."""
+    """Every cut of some takes [N], its features by representation, and the answers."""
 
-    cuts: dict[str, Cuts]
-    features: dict[str, ByTake]  # by representation
-    clock: ByTake  # powers of elapsed seconds [N, 3]
-    next: dict[str, np.ndarray]  # label of the next step [N], -1: not asked
-    progress: dict[str, np.ndarray]  # relative time of the cut [N]
+    cuts: pd.DataFrame  # take, those of `Cuts`, next: label of the next step, progress: 0 to 1
+    features: Mapping[str, np.ndarray]  # [N, D]
+    clock: np.ndarray  # powers of elapsed seconds [N, 3]
+
+    def of(self, takes: Sequence[str]) -> np.ndarray:
+        """Return whether each cut [N] is one of these takes'."""
+        return self.cuts["take"].isin(takes).to_numpy()
 
 
 def build_questions(
@@ -129,23 +124,25 @@ def build_questions(
     encoders: Mapping[str, ProcedureEncoder],
 ) -> Questions:
     """Cut these takes and represent them; encoders by name, `NAME_segment` is added to `pjepa`."""
-    questions = Questions({}, {}, {}, {}, {})
+    tables: list[pd.DataFrame] = []
+    features: dict[str, list[np.ndarray]] = {}
     with Meter("questions: cut takes", len(takes), "take") as meter:
         for take in stream.read_many(takes):
-            name, cuts = take.take_id, take_cuts(take.segment)
+            cuts = take_cuts(take.segment)
             rows = {control: make(take, cuts) for control, make in CONTROLS.items()}
             for encoder, model in encoders.items():
                 rows[encoder], mean = encoded_cuts(model, take, cuts)
                 if encoder == "pjepa":
                     rows["pjepa_segment"] = mean
             for representation, row in rows.items():
-                questions.features.setdefault(representation, {})[name] = row
-            questions.cuts[name] = cuts
-            questions.clock[name] = clock_features(cuts.end / stream.info.fps)
-            questions.next[name] = next_steps(labels[name], cuts, background)
-            questions.progress[name] = cuts.end / len(take.times)
+                features.setdefault(representation, []).append(row)
+            following = next_steps(labels[take.take_id], cuts, background)
+            answers = {"next": following, "progress": cuts.end / len(take.times)}
+            tables.append(pd.DataFrame({"take": take.take_id, **vars(cuts), **answers}))
             meter.advance(1)
-    return questions
+    table = pd.concat(tables, ignore_index=True)
+    clock = clock_features(table["end"].to_numpy() / stream.info.fps)
+    return Questions(table, {name: np.concatenate(rows) for name, rows in features.items()}, clock)
 
 
 def next_steps(labels: np.ndarray, cuts: Cuts, background: int | None) -> np.ndarray:
@@ -164,38 +161,36 @@ def next_steps(labels: np.ndarray, cuts: Cuts, background: int | None) -> np.nda
 
 def next_answers(
     questions: Questions, roles: Roles, classes: int, config: LinearConfig
-) -> dict[str, tuple[LinearProbe, ByTake]]:
-    """Return the probe of every representation, and its guesses [N] on the reported takes."""
-    answers = {}
+) -> dict[str, tuple[LinearProbe, np.ndarray]]:
+    """Return the probe of every representation, and its guesses at the reported cuts."""
+    answers, labels = {}, questions.cuts["next"].to_numpy()
     for name, features in questions.features.items():
         fit, holdout = (
-            [LabelledTake(features[take], questions.next[take]) for take in takes]
-            for takes in (roles.fit, roles.holdout)
+            [LabelledTake(features[rows], labels[rows])]
+            for rows in (questions.of(roles.fit), questions.of(roles.holdout))
         )
         probe = fit_converged(fit, holdout, classes, config)
-        guesses = {t: probe.logits(features[t]).argmax(1).cpu().numpy() for t in roles.reported}
-        answers[name] = probe, guesses
+        logits = probe.logits(features[questions.of(roles.reported)])
+        answers[name] = probe, logits.argmax(1).cpu().numpy()
     return answers
 
 
 def progress_answers(
     questions: Questions, roles: Roles
-) -> tuple[dict[str, Ridge], dict[str, ByTake]]:
-    """Return every row's regression, and its relative times [N] on the reported takes.
+) -> tuple[dict[str, Ridge], dict[str, np.ndarray]]:
+    """Return every row's regression, and its relative times at the reported cuts.
 
     Every representation is given the clock beside its features: an assistant has one.
     """
-    clock, progress = questions.clock, questions.progress
-    rows = {"clock": clock} | {
-        name: {take: np.concatenate([clock[take], features[take]], axis=1) for take in clock}
-        for name, features in questions.features.items()
-    }
-    middle = float(np.median(np.concatenate([progress[take] for take in roles.fit])))
-    guesses = {"constant": {t: np.full(len(progress[t]), middle) for t in roles.reported}}
+    progress, clock = questions.cuts["progress"].to_numpy(), questions.clock
+    fit, reported = questions.of(roles.fit), questions.of(roles.reported)
+    holdout = questions.of(roles.holdout or roles.fit)
+    guesses = {"constant": np.full(reported.sum(), np.median(progress[fit]))}
     ridges = {}
-    for name, x in rows.items():
-        ridges[name] = fit_progress(x, progress, roles.fit, roles.holdout)
-        guesses[name] = {take: ridges[name].predict(x[take]) for take in roles.reported}
+    for name, features in {"clock": clock[:, :0], **questions.features}.items():
+        x = np.concatenate([clock, features], axis=1)
+        ridges[name] = fit_progress(x[fit], progress[fit], x[holdout], progress[holdout])
+        guesses[name] = ridges[name].predict(x[reported])
     return ridges, guesses
 
 
@@ -230,36 +225,26 @@ AGAINST = {"next": ("raw", "history"), "progress": ("clock", "history")}
 Scored = dict[str, dict[str, Interval]]  # by row: `value`, and `- CONTROL`
 
 
-@dataclass(frozen=True)
-class Answers:
-    """The tables; `next` at every share of a segment, and all together."""
-
-    next: dict[str, Scored]
-    progress: Scored
-    split: str
-
-
 def score_answers(
-    questions: Questions, roles: Roles, steps: Mapping[str, ByTake], times: Mapping[str, ByTake]
-) -> Answers:
-    """Return the tables of guessed next steps and relative times by row."""
-
-    def joined(by_take: Mapping[str, np.ndarray]) -> np.ndarray:
-        return np.concatenate([by_take[take] for take in roles.reported])
-
-    cuts = {take: questions.cuts[take] for take in roles.reported}
-    groups = np.repeat([roles.groups[take] for take in cuts], [len(each) for each in cuts.values()])
-    share = joined({take: each.share for take, each in cuts.items()})
-    labels, progress = joined(questions.next), joined(questions.progress)
-    right = {name: joined(guess) == labels for name, guess in steps.items()}
-    errors = {name: np.abs(joined(guess) - progress) for name, guess in times.items()}
-    is_asked = {f"{part:.0%}": (labels != UNKNOWN) & (share == part) for part in SHARES}
-    is_asked["all"] = labels != UNKNOWN
-    return Answers(
-        {name: _table(right, groups, rows, AGAINST["next"]) for name, rows in is_asked.items()},
-        _table(errors, groups, np.ones(len(groups), bool), AGAINST["progress"]),
-        roles.split,
-    )
+    questions: Questions,
+    roles: Roles,
+    steps: Mapping[str, np.ndarray],
+    times: Mapping[str, np.ndarray],
+) -> dict[str, Scored]:
+    """Return the tables of guessed next steps, at every share and at all, and of progress."""
+    cuts = questions.cuts[questions.of(roles.reported)]
+    groups, labels = cuts["take"].map(roles.groups).to_numpy(), cuts["next"].to_numpy()
+    progress, is_asked = cuts["progress"].to_numpy(), labels != UNKNOWN
+    right = {name: guess == labels for name, guess in steps.items()}
+    errors = {name: np.abs(guess - progress) for name, guess in times.items()}
+    rows = {f"{share:.0%}": is_asked & (cuts["share"] == share).to_numpy() for share in SHARES}
+    rows["all"] = is_asked
+    tables = {
+        f"next at {share}": _table(right, groups, mine, AGAINST["next"])
+        for share, mine in rows.items()
+    }
+    everywhere = np.ones(len(groups), bool)
+    return tables | {"progress": _table(errors, groups, everywhere, AGAINST["progress"])}
 
 
 def _table(
@@ -283,8 +268,8 @@ def _table(
 # The command.
 
 
-def answer_questions() -> Answers:
-    """Cut the takes, fit the answers and score them; write the tables and the fitted heads."""
+def answer_questions() -> tuple[dict[str, Scored], str]:
+    """Cut the takes, fit and score the answers, and write them; return tables and split."""
     features = read_section(FeaturesConfig, "features")
     torch.set_num_threads(features.threads)
     encoder = ProcedureEncoder.from_pretrained(paths.ENCODER, features.device)
@@ -302,50 +287,35 @@ def answer_questions() -> Answers:
     steps = next_answers(questions, roles, len(classes.names), config)
     guesses = {name: guess for name, (_, guess) in steps.items()} | _ceiling(questions, roles)
     ridges, times = progress_answers(questions, roles)
-    answers = score_answers(questions, roles, guesses, times)
+    tables = score_answers(questions, roles, guesses, times)
     with atomic_folder(paths.QUESTIONS) as folder:
-        tables = {f"next at {share}": rows for share, rows in answers.next.items()}
-        write_json(folder / "tables.json", rounded({**tables, "progress": answers.progress}))
+        write_json(folder / "tables.json", rounded(tables))
         steps["pjepa"][0].save(folder / NEXT)
         ridges["pjepa"].save(folder / PROGRESS)
         write_json(folder / ABOUT, {"encoder": encoder_id(paths.ENCODER)})
-    return answers
+    return tables, roles.split
 
 
-def _ceiling(questions: Questions, roles: Roles) -> dict[str, ByTake]:
+def _ceiling(questions: Questions, roles: Roles) -> dict[str, np.ndarray]:
     """Return the Bayes filter's guesses where the grammar is known: on the demo."""
     if not paths.DEMO_TRUTH.exists():
         return {}
     chain, truth = build_chain(), dict(list(pd.read_parquet(paths.DEMO_TRUTH).groupby("take_id")))
-    guesses = {}
-    for take, cuts in ((take, questions.cuts[take]) for take in roles.reported):
-        states = truth[take]["state"].to_numpy()[cuts.start[cuts.share == 1]]
-        guesses[take] = bayes_next(chain, states)[cuts.segment]
-    return {"bayes": guesses}
+    guesses = []
+    for take, cuts in questions.cuts[questions.of(roles.reported)].groupby("take", sort=False):
+        states = truth[take]["state"].to_numpy()[cuts["start"][cuts["share"] == 1]]
+        guesses.append(bayes_next(chain, states)[cuts["segment"]])
+    return {"bayes": np.concatenate(guesses)}
 
 
-Table = tuple[list[str], list[list[str]]]  # header and rows, for people
-
-
-def next_lines(answers: Answers) -> Table:
-    """Return percent right at each share, and gains over all."""
-    header = ["", *answers.next, *(f"all - {name}" for name in AGAINST["next"])]
+def table_lines(
+    columns: Mapping[str, Scored], against: Sequence[str], change: str = "- {}"
+) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: the values of every table, and how the last one's differ."""
+    *_, last = columns.values()
     rows = []
-    for name, cells in answers.next["all"].items():
-        right = [f"{table[name]['value'].mean:.1f}" for table in answers.next.values()]
-        rows.append([name, *right, *_changes(cells, AGAINST["next"])])
-    return header, rows
-
-
-def progress_lines(answers: Answers) -> Table:
-    """Return mean errors, and how they differ."""
-    header = ["", "error", *(f"- {name}" for name in AGAINST["progress"])]
-    rows = [
-        [name, f"{cells['value'].mean:.1f}", *_changes(cells, AGAINST["progress"])]
-        for name, cells in answers.progress.items()
-    ]
-    return header, rows
-
-
-def _changes(cells: Mapping[str, Interval], against: Sequence[str]) -> list[str]:
-    return [with_span(cells[f"- {o}"]) if f"- {o}" in cells else "" for o in against]
+    for name, cells in last.items():
+        values = [f"{table[name]['value'].mean:.1f}" for table in columns.values()]
+        changes = [with_span(cells[f"- {o}"]) if f"- {o}" in cells else "" for o in against]
+        rows.append([name, *values, *changes])
+    return ["", *columns, *(change.format(name) for name in against)], rows

@@ -203,14 +203,15 @@ def questions() -> None:
     seen the rest. Writes results/questions/; `pjepa stream` and `pjepa predict`
     then show both.
     """
-    from pjepa.tools.questions import answer_questions, next_lines, progress_lines
+    from pjepa.tools.questions import AGAINST, answer_questions, table_lines
 
     warn_of_stale_results()
     with one_line_errors():
-        found = answer_questions()
-    title = f"label of the next step, percent right on {found.split}, by the part of a step seen"
-    print_table(title, *next_lines(found))
+        tables, split = answer_questions()
+    title = f"label of the next step, percent right on {split}, by the part of a step seen"
+    steps = {name.removeprefix("next at "): tables[name] for name in tables if name != "progress"}
+    print_table(title, *table_lines(steps, AGAINST["next"], "all - {}"))
     title = "progress, mean error in percent of the take; all but `constant` know the clock"
-    print_table(title, *progress_lines(found))
+    print_table(title, *table_lines({"error": tables["progress"]}, AGAINST["progress"]))
     shown = "" if ships_features() else ": `pjepa stream` and `pjepa predict` now show both"
     typer.echo(f"{paths.QUESTIONS}{shown}")
