@@ -13,9 +13,10 @@ encoder and probe together had relied on, not what could have been learned from 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +32,7 @@ from pjepa.metrics.bootstrap import Interval, Statistics, difference_intervals, 
 from pjepa.model.attention import Layout, layout_of_takes
 from pjepa.model.encoder import ProcedureEncoder
 from pjepa.probes.base.registry import load_probe
-from pjepa.probes.base.scoring import Probe, Targets, probe_segments, score_probe, take_roles
-from pjepa.report.tables import with_span
+from pjepa.probes.base.scoring import Roles, Targets, probe_segments, score_probe, take_roles
 from pjepa.streams.provenance import StreamInfo
 from pjepa.streams.stream import StreamReader, Take, read_labels
 from pjepa.tools import paths
@@ -103,33 +103,11 @@ def shuffled(encoder: ProcedureEncoder, take: Take, seed: int) -> np.ndarray:
 RESAMPLES = 1000
 
 
-@dataclass(frozen=True)
-class Studied:
-    """The reported takes of a data set, with labels as the probe's classes."""
+def studied_takes(project: Path, classes: Classes) -> tuple[Targets, float]:
+    """Return a project's labels as the probe's classes, matched by their names.
 
-    reader: StreamReader
-    targets: Targets
-    unknown: float  # share of their labelled tokens whose class the probe does not know
-
-    def statistics(self, probe: Probe, represent: Represent, dtype: str) -> Statistics:
-        """Return the statistics of every reported take; features are rounded as stored ones."""
-
-        def read(take_id: str) -> tuple[np.ndarray, np.ndarray]:
-            take = self.reader.read(take_id)
-            rounded = represent(take).astype(dtype).astype(np.float32)
-            return rounded, probe_segments(take.segment)
-
-        return score_probe(probe, read, self.targets).statistics
-
-    def scores(self, draws: Sequence[Statistics]) -> dict[str, Interval]:
-        """Return every metric over draws of one kind."""
-        return intervals(draws, self.targets.roles.groups, RESAMPLES, 0)
-
-
-def studied_takes(project: Path, classes: Classes) -> Studied:
-    """Return the reported takes of a project; classes are matched by their names.
-
-    Tokens of a class that the probe does not know are left out of every score.
+    The second value is the share of the reported takes' labelled tokens whose class the probe does
+    not know: they are left out of every score.
     """
     theirs = read_classes(project / paths.CLASSES)
     labels = read_labels(project / paths.LABELS)
@@ -144,8 +122,7 @@ def studied_takes(project: Path, classes: Classes) -> Studied:
             f"{project / paths.CLASSES}: no class of the reported takes is one of the probe's; "
             f"expected some of {', '.join(classes.names)}"
         )
-    targets = Targets(renamed, roles, len(classes.names), classes.background)
-    return Studied(StreamReader(project / paths.STREAM), targets, 1 - after / before)
+    return Targets(renamed, roles, len(classes.names), classes.background), 1 - after / before
 
 
 def check_same_tokens(ours: StreamInfo, theirs: StreamInfo) -> None:
@@ -171,62 +148,58 @@ class StudyRow:
     scores: Mapping[str, Interval]
     change: Mapping[str, Interval] | None = None
 
-    def text(self, metrics: Sequence[str]) -> list[str]:
-        """Return the cells of a printed line; acc has the interval of its change."""
-        values = [f"{self.scores[name].mean:.1f}" for name in metrics]
-        change = "" if self.change is None else with_span(self.change["acc"])
-        return [self.representation, self.context, *values, change]
+
+@dataclass(frozen=True)
+class Study:
+    """The rows of a study, and the share of tokens that it left out."""
+
+    roles: Roles  # of the takes that were scored
+    unknown: float
+    rows: Sequence[StudyRow]
 
 
-def studied_project(
-    project: Path, probe: str, past: Sequence[int], shuffles: int
-) -> tuple[Studied, list[StudyRow]]:
-    """Return the rows of this project's models on the reported takes of a project."""
+def studied_project(project: Path, probe: str, past: Sequence[int], shuffles: int) -> Study:
+    """Score this project's models on the reported takes of a project.
+
+    Of `pjepa` with the whole past, with budgets, and with the order shuffled.
+    """
     cells = {name: paths.cell(probe, name) / "model" for name in ("raw", "pjepa")}
     if not cells["pjepa"].is_dir():
         raise InputError(
             f"{cells['pjepa']}: no fitted probe; with labelled takes and {probe} in cells.probes, "
             "run `dvc repro`"
         )
-    takes = studied_takes(project, read_classes(cells["pjepa"] / "classes.json"))
-    check_same_tokens(StreamReader(paths.STREAM).info, takes.reader.info)
+    targets, unknown = studied_takes(project, read_classes(cells["pjepa"] / "classes.json"))
+    reader = StreamReader(project / paths.STREAM)
+    check_same_tokens(StreamReader(paths.STREAM).info, reader.info)
     config = read_section(FeaturesConfig, "features")
     torch.set_num_threads(config.threads)
     encoder = ProcedureEncoder.from_pretrained(paths.ENCODER, config.device)
+
+    def scored(name: str, represent: Represent, dtype: str = config.dtype) -> Statistics:
+        """Return the statistics of every reported take; features are rounded as stored ones."""
+
+        def read(take_id: str) -> tuple[np.ndarray, np.ndarray]:
+            take = reader.read(take_id)
+            stored = represent(take).astype(dtype).astype(np.float32)
+            return stored, probe_segments(take.segment)
+
+        return score_probe(probes[name], read, targets).statistics
+
+    probes = {name: load_probe(cell) for name, cell in cells.items() if cell.is_dir()}
+    sample = targets.roles.groups, RESAMPLES, 0
     rows = []
-    if cells["raw"].is_dir():
-        scores = takes.scores(
-            [takes.statistics(load_probe(cells["raw"]), _as_it_is, takes.reader.dtype)]
-        )
-        rows.append(StudyRow("raw", "none", scores))
-    head = load_probe(cells["pjepa"])
-    return takes, rows + pjepa_rows(takes, head, encoder, config.dtype, past, shuffles)
-
-
-def _as_it_is(take: Take) -> np.ndarray:
-    return take.features
-
-
-def pjepa_rows(
-    takes: Studied,
-    probe: Probe,
-    encoder: ProcedureEncoder,
-    dtype: str,
-    past: Sequence[int],
-    shuffles: int,
-) -> list[StudyRow]:
-    """Return the scores with the whole past, with budgets, and with the order shuffled."""
-
-    def scored(represent: Callable[..., np.ndarray], **options: int) -> Statistics:
-        return takes.statistics(probe, partial(represent, encoder, **options), dtype)
-
-    whole = scored(encoded)
-    rows = [StudyRow("pjepa", "whole past", takes.scores([whole]))]
-    cases = {f"{blocks} past blocks": [scored(budgeted, past=blocks)] for blocks in past}
+    if "raw" in probes:
+        as_it_is = scored("raw", attrgetter("features"), reader.dtype)
+        rows.append(StudyRow("raw", "none", intervals([as_it_is], *sample)))
+    whole = scored("pjepa", partial(encoded, encoder))
+    rows.append(StudyRow("pjepa", "whole past", intervals([whole], *sample)))
+    cases = {f"{k} past blocks": [partial(budgeted, encoder, past=k)] for k in past}
     if shuffles:
-        draws = [scored(shuffled, seed=seed) for seed in range(shuffles)]
-        cases["whole past, segments shuffled"] = draws
-    for name, draws in cases.items():
-        change = difference_intervals(draws, whole, takes.targets.roles.groups, RESAMPLES, 0)
-        rows.append(StudyRow("pjepa", name, takes.scores(draws), change))
-    return rows
+        orders = [partial(shuffled, encoder, seed=seed) for seed in range(shuffles)]
+        cases["whole past, segments shuffled"] = orders
+    for context, each in cases.items():
+        draws = [scored("pjepa", represent) for represent in each]
+        change = difference_intervals(draws, whole, *sample)
+        rows.append(StudyRow("pjepa", context, intervals(draws, *sample), change))
+    return Study(targets.roles, unknown, rows)

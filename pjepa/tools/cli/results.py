@@ -179,20 +179,28 @@ def study(
     """Score the fitted probes again with less context, shuffled segments or other data."""
     from dataclasses import asdict
 
+    from pjepa.report.tables import with_span
     from pjepa.tools.studies import studied_project
 
     warn_of_stale_results()
     with one_line_errors():
         check_target(json_file, "study", paths.METRICS)
-        takes, rows = studied_project(on, probe, past, shuffles)
+        found = studied_project(on, probe, past, shuffles)
         if json_file is not None:
-            write_json(json_file, {"unknown": takes.unknown, "rows": [asdict(row) for row in rows]})
-    count = len(takes.targets.roles.reported)
-    title = f"{probe} probe, {count} {takes.targets.roles.split} takes, percent"
+            write_json(json_file, {"unknown": found.unknown, "rows": list(map(asdict, found.rows))})
+    title = f"{probe} probe, {len(found.roles.reported)} {found.roles.split} takes, percent"
     header = ["representation", "context", *STUDIED, "change of acc (95 %)"]
-    print_table(title, header, [row.text(STUDIED) for row in rows])
-    if takes.unknown:
-        typer.echo(f"left out: {takes.unknown:.1%} of the tokens, of classes that the probe lacks")
+    rows = [
+        [
+            *(row.representation, row.context),
+            *(f"{row.scores[name].mean:.1f}" for name in STUDIED),
+            with_span(row.change["acc"]) if row.change else "",
+        ]
+        for row in found.rows
+    ]
+    print_table(title, header, rows)
+    if found.unknown:
+        typer.echo(f"left out: {found.unknown:.1%} of the tokens, of classes that the probe lacks")
 
 
 @app.command(rich_help_panel=LOOK)
