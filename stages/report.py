@@ -59,7 +59,7 @@ def read_run(results: Results, demo: DemoNumbers | None, config: ReportConfig) -
     classes = read_classes(paths.CLASSES)
     predictions = {(c.probe, c.representation): read_predictions(c.folder) for c in results.cells}
     first = {name: p for (probe, name), p in predictions.items() if probe == results.probes[0]}
-    tracks = probe_tracks({p: results.of_probe(p) for p in results.probes}, predictions)
+    tracks = probe_tracks(results, predictions)
     videos = {video.take_id: video for video in read_videos(paths.VIDEOS_TABLE)}
     takes = next(iter(first.values()))
     table = read_takes(paths.TAKES_TABLE)

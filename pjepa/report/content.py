@@ -55,9 +55,9 @@ def training_parts(
     Runs share charts, by their names.
     """
     logged = {name or "pretraining": curves for name, (curves, _) in owners.items() if curves}
-    parts: list[Part] = (
-        [page.widget("curves", "curves", widgets.curve_data(logged))] if logged else []
-    )
+    parts: list[Part] = []
+    if logged:
+        parts.append(page.widget("curves", "curves", widgets.curve_data(logged)))
     probed = {name: curve for name, (_, curve) in owners.items() if curve.scores}
     if probed:
         chart = page.widget("lines", "probe-curve", widgets.probe_curve_data(probed))
@@ -97,14 +97,8 @@ def timeline_parts(
             break
         take["frames"] = sheet
         pictured += 1
-    about = markdown.text(
-        "timelines",
-        shown=len(takes),
-        takes=len(gains),
-        pictured=pictured,
-        videos=bool(sheets),
-        config=config,
-    )
+    counts = {"shown": len(takes), "takes": len(gains), "pictured": pictured}
+    about = markdown.text("timelines", **counts, videos=bool(sheets), config=config)
     return [about, page.widget("timelines", "timelines", {"takes": takes})]
 
 
@@ -160,9 +154,9 @@ def trajectory_and_progress(
 
 def map_parts(page: Page, key: str, maps: Maps) -> list[Part]:
     """Return the maps of the same segments, and the table of the paths on them."""
-    chart = widgets.map_data(maps.points, maps.labels, maps.times, maps.takes, maps.take)
     table = markdown.diagnostics(maps.paths, markdown.MAP_PATHS)
-    return [page.widget("maps", key, chart), table, markdown.text("maps", maps=maps)]
+    chart = page.widget("maps", key, widgets.map_data(maps))
+    return [chart, table, markdown.text("maps", maps=maps)]
 
 
 # The page of a run.
@@ -256,7 +250,7 @@ def _pair(run: ReportRun, page: Page) -> list[Part]:
     take["focus"] = [view.pair.first, view.pair.second]
     if view.take in run.sheets:
         take["frames"] = widgets.sheet_data(run.sheets[view.take])
-    maps = page.widget("maps", "pair-map", widgets.map_data(view.points, view.labels))
+    maps = page.widget("maps", "pair-map", widgets.map_data(view))
     return [chosen, maps, rule, page.widget("take", "pair-take", take)]
 
 

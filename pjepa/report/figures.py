@@ -22,7 +22,7 @@ from pjepa.core.runs import Spans, label_spans
 from pjepa.core.tables import Classes
 from pjepa.report.analyses import Profile
 from pjepa.report.gains import chosen_takes, take_accuracy, take_gains
-from pjepa.report.results import Cell, Predictions
+from pjepa.report.results import Cell, Predictions, Results
 from pjepa.storage.writing import atomic_file, write_csv
 
 DPI = 100
@@ -65,8 +65,9 @@ HUES = (
     "#999933",
     "#332288",
 )
-PATTERNS = ("", "/", ".", "-", "\\", "|", "x")  # matplotlib's hatches; "" is plain
+PATTERNS = ("/", ".", "-", "\\", "|", "x")  # matplotlib's hatches
 INKS = ("#1a1a1a", "#ffffff")
+STYLES = tuple((pattern, ink) for ink in INKS for pattern in PATTERNS)
 BACKGROUND, UNKNOWN = "#d9d9d9", "#ffffff"
 
 
@@ -75,23 +76,19 @@ class ClassLook:
     """The colour of a class, the pattern on it, and the pattern's ink."""
 
     color: str
-    pattern: str
-    ink: str
+    pattern: str = ""  # plain
+    ink: str = INKS[0]
 
 
 def class_look(label: int, background: int | None) -> ClassLook:
     """Return the look of a class id: the same in every picture of a data set."""
     if label < 0:
-        return ClassLook(UNKNOWN, "", INKS[0])
+        return ClassLook(UNKNOWN)
     if label == background:
-        return ClassLook(BACKGROUND, "", INKS[0])
-    number = label - (1 if background is not None and label > background else 0)
+        return ClassLook(BACKGROUND)
+    number = label - (background is not None and label > background)
     rank, hue = divmod(number, len(HUES))
-    if rank == 0:
-        return ClassLook(HUES[hue], "", INKS[0])
-    patterned = PATTERNS[1:]
-    ink, pattern = divmod((rank - 1) % (len(patterned) * len(INKS)), len(patterned))
-    return ClassLook(HUES[hue], patterned[pattern], INKS[ink])
+    return ClassLook(HUES[hue], *(STYLES[(rank - 1) % len(STYLES)] if rank else ()))
 
 
 # Pictures of a few takes: the truth, and the predictions of probes on each representation.
@@ -111,16 +108,16 @@ class Track:
 
 
 def probe_tracks(
-    cells: Mapping[str, Sequence[Cell]], predictions: Mapping[tuple[str, str], Predictions]
+    results: Results, predictions: Mapping[tuple[str, str], Predictions]
 ) -> list[Track]:
     """Return the strips of every probe in turn: raw, P-JEPA, history, as far as they are there."""
-    tracks = []
-    for probe, mine in cells.items():
-        by_name = {cell.representation: cell for cell in mine}
+    several, tracks = len(results.probes) > 1, []
+    for probe in results.probes:
         for name in STRIPS:
-            if name in by_name:
-                title = f"{name}, {probe}" if len(cells) > 1 else name
-                tracks.append(Track(title, by_name[name], predictions[probe, name]))
+            cell = results.cell(probe, name)
+            if cell is not None:
+                title = f"{name}, {probe}" if several else name
+                tracks.append(Track(title, cell, predictions[probe, name]))
     return tracks
 
 

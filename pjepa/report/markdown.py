@@ -146,8 +146,6 @@ def score_text(results: Results, cell: Cell, metric: str, protocol: str = OFFLIN
     if protocol != OFFLINE and protocol not in cell.streamed:
         return ""
     metrics = cell.metrics if protocol == OFFLINE else cell.streamed[protocol].metrics
-    if metric not in metrics:
-        return ""
     pair = (cell.probe, cell.representation, REFERENCE)
     gain = results.difference(*pair, protocol) or results.difference(*pair)
     sure = gain is not None and gain.intervals[metric].above_zero

@@ -23,24 +23,18 @@ def marked_name(cell: Cell) -> str:
     return f"{cell.representation}{LABELLED if cell.used_labels else ''}"
 
 
-def table_mark(cells: Sequence[Cell]) -> str:
-    """Return what sets the cells of a table apart from the honest default.
+def with_mark(text: str, cells: Sequence[Cell]) -> str:
+    """Return a table's title or corner and, in brackets, what sets its cells apart.
 
-    Empty if nothing does.
+    That is what differs from the default: choices on held-out train groups, all labels.
     """
     selections = sorted({cell.selection for cell in cells} - {"holdout"})
     marks = [f"chosen on {name}" if name != "last" else "last epoch" for name in selections]
-    budgets = {(c.labels["label_fraction"], c.labels["variant"]) for c in cells}
-    for fraction, variant in sorted(budgets):
-        if fraction < 1:
-            marks.append(f"{100 * fraction:g} % of train labels, {variant} variant")
-    return "; ".join(marks)
-
-
-def with_mark(text: str, cells: Sequence[Cell]) -> str:
-    """Return a table's title or corner with what sets its cells apart, in brackets."""
-    mark = table_mark(cells)
-    return f"{text} ({mark})" if mark else text
+    budgets = sorted({(c.labels["label_fraction"], c.labels["variant"]) for c in cells})
+    marks += [
+        f"{100 * part:g} % of train labels, {kind} variant" for part, kind in budgets if part < 1
+    ]
+    return f"{text} ({'; '.join(marks)})" if marks else text
 
 
 def by_privilege(cells: Sequence[Cell]) -> list[Cell]:

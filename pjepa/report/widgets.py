@@ -18,6 +18,7 @@ from pjepa.core.runs import Spans
 from pjepa.core.tables import Classes
 from pjepa.metrics.bootstrap import Interval
 from pjepa.metrics.lengths import LengthBin
+from pjepa.report.analyses import Maps, PairView
 from pjepa.report.figures import Track, class_look
 from pjepa.report.frames import COLUMNS, HEIGHT, Sheet
 from pjepa.report.gains import ChosenTake, ClassGain, DemoNumbers, Gain, take_accuracy
@@ -103,21 +104,16 @@ def sheet_data(sheet: Sheet) -> dict[str, Any]:
     }
 
 
-def map_data(
-    points: Mapping[str, np.ndarray],
-    labels: np.ndarray,
-    times: np.ndarray | None = None,
-    takes: Sequence[str] = (),
-    take: np.ndarray | None = None,
-) -> dict[str, Any]:
-    """Return maps side by side; with times and takes, colours by time and paths can be shown."""
-    return {
-        "panels": [{"name": name, "xy": _scaled(xy)} for name, xy in points.items()],
-        "labels": labels.tolist(),
-        "times": None if times is None else np.round(times, 3).tolist(),
-        "takes": list(takes),
-        "take": None if take is None else take.tolist(),
+def map_data(view: Maps | PairView) -> dict[str, Any]:
+    """Return maps side by side; those of whole takes show time and paths as well."""
+    values = {
+        "panels": [{"name": name, "xy": _scaled(xy)} for name, xy in view.points.items()],
+        "labels": view.labels.tolist(),
     }
+    if isinstance(view, PairView):
+        return values | {"times": None, "takes": [], "take": None}
+    times = np.round(view.times, 3).tolist()
+    return values | {"times": times, "takes": view.takes, "take": view.take.tolist()}
 
 
 def confusion_data(counts: Mapping[str, np.ndarray]) -> dict[str, Any]:

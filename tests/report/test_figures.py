@@ -1,6 +1,7 @@
 """Pictures: right takes, safe names, same bytes, nothing invented where data is missing."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from pjepa.report.figures import (
     save_png,
 )
 from pjepa.report.gains import Gain, chosen_takes, take_gains
-from pjepa.report.results import Cell, read_results
+from pjepa.report.results import Cell, Results, read_results
 from pjepa.report.widgets import cell_kind, read_curves
 from pjepa.tools import paths
 from pjepa.ui.console import InputError
@@ -71,9 +72,9 @@ def test_a_hundred_classes_have_looks_of_their_own() -> None:
 
 
 def test_every_probe_has_its_strips(cells: dict[str, Cell], tmp_path: Path) -> None:
-    mine = [cells["raw"], cells["pjepa"]]
-    predictions = {(p, c.representation): {} for p in ("linear", "fact") for c in mine}
-    found = probe_tracks({"linear": mine, "fact": mine[:1]}, predictions)  # type: ignore[arg-type]
+    mine = (cells["raw"], cells["pjepa"], replace(cells["raw"], probe="fact"))
+    predictions = {(cell.probe, cell.representation): {} for cell in mine}
+    found = probe_tracks(Results(mine, ()), predictions)  # type: ignore[arg-type]
     assert [track.name for track in found] == ["raw, linear", "pjepa, linear", "raw, fact"]
     assert draw_timelines(found[:1], Classes(("a",), None), 3, tmp_path) == {}  # no gain to rank by
 

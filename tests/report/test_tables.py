@@ -21,7 +21,7 @@ from pjepa.report.tables import (
     metrics_json,
     report_json,
     span,
-    table_mark,
+    with_mark,
 )
 from pjepa.storage.reading import read_json
 from pjepa.storage.writing import write_json
@@ -195,13 +195,12 @@ def test_habits_upstream_labels_and_seeds_are_told(both: Results) -> None:
     finally:
         write_json(folder / "details.json", before)
     cells = found.of_probe("attentive")
-    assert table_mark(cells) == "chosen on test; 15 % of train labels, paper variant"
     assert [marked_name(cell) for cell in cells] == ["raw†", "segment_mean", "pjepa"]
     assert "raw†" in [row[0] for row in headline_rows(found, "attentive")]
     corner = "| representation (chosen on test; 15 % of train labels, paper variant) |"
     assert text.count(corner) == 3  # offline, by segments, what was given
     assert "†: labels went into the features" in text
-    assert table_mark(both.of_probe("linear")) == ""
+    assert with_mark("x", both.of_probe("linear")) == "x"
     write_attentive_cell("smooth", COMMON.model_copy(update={"seeds": (0, 1)}))
     assert "Means over up to 2 runs." in report_text(results(("smooth",), ("attentive",)))
 
