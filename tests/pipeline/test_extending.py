@@ -90,11 +90,6 @@ def test_each_recipe_works(copy: Path) -> None:
          '        if attention == "pairs":\n            return self.index // 2\n'
          '        if attention == "block_causal":')  # fmt: skip
     environment = dict(os.environ, PYTHONPATH=str(copy.parent), OMP_NUM_THREADS="1")
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        cwd=copy.parent,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, cwd=copy.parent, env=environment, capture_output=True, text=True)
     assert done.stdout == "ok\n", done.stderr

@@ -135,25 +135,17 @@ def test_one_line_for_a_kind_of_finding() -> None:
     assert all(f"r{k} (2 takes)" in every for k in range(100))
 
 
-@pytest.mark.parametrize(
-    ("slower", "expected"),
-    [
-        ({}, []),
-        ({"t1": 3.99}, []),  # as good as the same
-        ({"t1": 2.0, "t2": 3.0},
-         ["error: 2 takes with fewer features per second than tokens.fps 4; set tokens.fps=2 or "
-          "less: t1 (2), t2 (3)"]),
-    ],
-)  # fmt: skip
 def test_features_slower_than_the_tokens_are_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slower: dict[str, float], expected: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    rates = {f"t{k}": 4.0 for k in range(4)} | slower
+    rates = {"t0": 4.0, "t1": 2.0, "t2": 3.0, "t3": 3.99}  # the last is as good as the same
     for name in rates:
         np.save(f"{name}.npy", np.zeros((40, 3), np.float32))
     videos = [VideoRow(name, None, rate, 10.0, f"npy:{name}.npy") for name, rate in rates.items()]
-    assert lines(small_source(videos=videos, features=FeatureInfo("x", 0.0))) == expected
+    (line,) = lines(small_source(videos=videos, features=FeatureInfo("x", 0.0)))
+    assert line.startswith("error: 2 takes with fewer features per second than tokens.fps 4; ")
+    assert line.endswith("set tokens.fps=2 or less: t1 (2), t2 (3)")
 
 
 def test_decoding_finds_damage_inside_a_video(
