@@ -9,7 +9,8 @@ from pjepa.features.encoded import (
 )
 from pjepa.streams.provenance import Provenance, StreamInfo
 from pjepa.ui.console import InputError
-from tests.features.worlds import FPS, WIDTH, encoder_of, forecaster_of, take_of
+from tests.features.worlds import FPS, encoder_of, forecaster_of, take_of
+from tests.worlds.token_projects import WIDTH
 
 
 def seen(upstream, provenance=encoder_provenance, **changes):

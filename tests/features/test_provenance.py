@@ -11,7 +11,8 @@ from pjepa.features.config import ControlsConfig
 from pjepa.features.controls import CONTROLS, control_info
 from pjepa.features.encoded import encoder_provenance, represented, whole_segment_provenance
 from pjepa.streams.provenance import StreamInfo
-from tests.features.worlds import FPS, WIDTH, encoder_of, forecaster_of, take_of
+from tests.features.worlds import FPS, encoder_of, forecaster_of, take_of
+from tests.worlds.token_projects import WIDTH
 
 STREAM = StreamInfo(source="test", fps=FPS, width=WIDTH)
 LENGTHS = (7, 3, 12, 9, 1, 14, 8, 6)  # annotated

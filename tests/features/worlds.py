@@ -1,16 +1,14 @@
 """One take in segments, and a small encoder with heads."""
 
 import numpy as np
-import torch
 
 from pjepa.core.runs import token_offsets
-from pjepa.model.config import EncoderConfig
-from pjepa.model.encoder import ProcedureEncoder
 from pjepa.model.forecast import Forecaster
 from pjepa.model.neighbours import NeighbourHeads
 from pjepa.streams.stream import Take
+from tests.worlds.token_projects import WIDTH, small_encoder
 
-FPS, WIDTH = 4.0, 6
+FPS = 4.0
 
 
 def take_of(segment, seed=0):
@@ -23,15 +21,9 @@ def take_of(segment, seed=0):
 
 
 def encoder_of(**changes):
-    torch.manual_seed(0)
-    settings = {"attention": "clip_causal", "block": 8, "found_tokens": 8, "found_max": 20}
-    settings |= {"d_in": WIDTH, "width": 16, "depth": 1, "heads": 2, **changes}
-    if settings.get("input_norm") == "causal_center":
-        settings["style_rank"] = 2
-    encoder = ProcedureEncoder(EncoderConfig(**settings)).eval()
-    encoder.style_read.normal_()
-    encoder.style_write.normal_()
-    encoder.style_strength.fill_(4.0)
+    style = 2 if changes.get("input_norm") == "causal_center" else 0
+    shape = {"depth": 1, "found_tokens": 8, "found_max": 20, "style_rank": style}
+    encoder = small_encoder(**shape | changes)
     encoder.found_threshold.fill_(4.0)
     return encoder
 

@@ -85,13 +85,10 @@ def test_loss_gradients_step_and_ema(case):
     loss = model.loss(case.batch)
     close(loss, values["loss"][0], 1e-6)
     loss.backward()
-    names = {"student.": "student_enc.", "predictor.mask_token": "mask_token"}
-    parameters = {}
-    for name, parameter in model.named_parameters():
-        for ours, theirs in names.items():
-            if name.startswith(ours):
-                name = name.replace(ours, theirs, 1)
-        parameters[name] = parameter
+    parameters = {
+        name.replace("student.", "student_enc.").replace("predictor.mask_", "mask_"): parameter
+        for name, parameter in model.named_parameters()
+    }
     for key, value in values.items():
         if key.startswith("grad."):
             found = parameters[key.removeprefix("grad.")].grad

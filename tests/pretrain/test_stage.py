@@ -13,13 +13,12 @@ import pytest
 from safetensors.numpy import load_file
 
 from pjepa.core.runs import token_offsets
-from pjepa.core.tables import TAKES, write_table
-from pjepa.streams.provenance import StreamInfo
-from pjepa.streams.stream import StreamWriter, Take
+from pjepa.core.tables import Classes
+from pjepa.streams.stream import Take
 from pjepa.tools.params import Params
-from pjepa.tools.paths import STREAM, TAKES_TABLE
 from pjepa.tools.presets import params_text
 from tests.pipeline.killed import ROOT, ended, run_killed, started
+from tests.worlds.token_projects import write_project
 
 PRESET = {
     "threads": 1,
@@ -35,20 +34,15 @@ PRESET = {
 def project(tmp_path, monkeypatch):
     """A folder with a small stream, its splits and params; a repository, as dvclive wants one."""
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    rows = []
-    with StreamWriter(STREAM, StreamInfo(source="test", fps=4.0, width=16)) as writer:
-        for number in range(12):
-            segment = np.repeat(np.arange(12), rng.integers(4, 12, 12)).astype(np.int32)
-            count = len(segment)
-            features = rng.normal(size=(count, 16)).astype(np.float32)
-            times = np.arange(count) / 4
-            writer.write(Take(f"t{number}", features, times, segment, token_offsets(segment)))
-            split = "train" if number < 10 else "test"
-            row = dict.fromkeys(TAKES.names, "x") | {"take_id": f"t{number}", "split": split}
-            rows.append(row | {"holdout": number == 0, "group": f"g{number}"})
-    write_table(TAKES_TABLE, rows, TAKES)
-    Path("params.yaml").write_text(params_text(Params.model_validate(PRESET)))
+    rng, takes = np.random.default_rng(0), {}
+    for name in (f"t{number}" for number in range(12)):
+        segment = np.repeat(np.arange(12), rng.integers(4, 12, 12)).astype(np.int32)
+        features = rng.normal(size=(len(segment), 16)).astype(np.float32)
+        times = np.arange(len(segment)) / 4
+        takes[name] = Take(name, features, times, segment, token_offsets(segment)), segment
+    classes, splits = Classes(tuple("abcdefghijkl"), 0), ["train"] * 10 + ["test"] * 2
+    write_project(Path(), takes, classes, splits, ["t0"], fps=4.0)
+    set_params()
     subprocess.run("git init -q && git add . && git -c user.name=x -c user.email=x@x "
                    "commit -qm x", shell=True, check=True)  # fmt: skip
     return tmp_path

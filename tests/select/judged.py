@@ -6,14 +6,14 @@ import numpy as np
 import torch
 
 from pjepa.core.runs import token_offsets
-from pjepa.core.tables import TAKES, Classes, write_classes, write_table
+from pjepa.core.tables import Classes
 from pjepa.model.config import EncoderConfig
 from pjepa.model.encoder import ProcedureEncoder
-from pjepa.streams.provenance import StreamInfo
-from pjepa.streams.stream import StreamWriter, Take, read_labels, write_labels
+from pjepa.streams.stream import Take, read_labels, write_labels
 from pjepa.tools.params import Params
-from pjepa.tools.paths import CLASSES, LABELS, SNAPSHOTS, STREAM, TAKES_TABLE
+from pjepa.tools.paths import LABELS, SNAPSHOTS
 from pjepa.tools.presets import params_text
+from tests.worlds.token_projects import write_project
 
 KINDS = 4
 ROLES = ["train"] * 6 + ["holdout"] * 2 + ["val"] * 2 + ["test"] * 2
@@ -35,24 +35,17 @@ def write_snapshot(epoch, half):
 
 def write_world():
     """Twelve takes. The left channels tell the label on the hold-out, the right ones on val."""
-    rng = np.random.default_rng(0)
-    rows, labels = [], []
-    with StreamWriter(STREAM, StreamInfo(source="test", fps=4.0, width=2 * KINDS)) as writer:
-        for number, role in enumerate(ROLES):
-            segment = np.repeat(np.arange(8), 5).astype(np.int32)
-            label = rng.integers(0, KINDS, 8)[segment]
-            halves = [tells * 4.0 * np.eye(KINDS)[label] for tells in TELLS[role]]
-            features = np.concatenate(halves, axis=1) + rng.normal(size=(40, 2 * KINDS))
-            times = np.arange(40) / 4
-            name = f"t{number}"
-            writer.write(Take(name, features, times, segment, token_offsets(segment)))
-            labels.append((name, times, label))
-            split = "train" if role == "holdout" else role
-            row = dict.fromkeys(TAKES.names, name) | {"split": split, "holdout": role == "holdout"}
-            rows.append(row)
-    write_table(TAKES_TABLE, rows, TAKES)
-    write_labels(LABELS, labels)
-    write_classes(CLASSES, Classes(tuple("abcd"), 0))
+    rng, takes = np.random.default_rng(0), {}
+    for number, role in enumerate(ROLES):
+        segment = np.repeat(np.arange(8), 5).astype(np.int32)
+        label = rng.integers(0, KINDS, 8)[segment]
+        halves = [tells * 4.0 * np.eye(KINDS)[label] for tells in TELLS[role]]
+        features = np.concatenate(halves, axis=1) + rng.normal(size=(40, 2 * KINDS))
+        times, name = np.arange(40) / 4, f"t{number}"
+        takes[name] = Take(name, features, times, segment, token_offsets(segment)), label
+    splits = ["train" if role == "holdout" else role for role in ROLES]
+    classes = Classes(tuple("abcd"), 0)
+    write_project(Path(), takes, classes, splits, takes_of("holdout"), fps=4.0)
     for epoch, half in ((20, 0), (40, 1), (100, None)):
         write_snapshot(epoch, half)
 

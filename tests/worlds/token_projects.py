@@ -47,7 +47,8 @@ def write_project(
     **info: Any,
 ) -> None:
     """Write stream, labels, takes and classes; every take is a group."""
-    stream = StreamInfo(source="test", fps=2.0, width=WIDTH, **info)
+    width = next(iter(takes.values()))[0].features.shape[1]
+    stream = StreamInfo(**{"source": "test", "fps": 2.0, "width": width, **info})
     with StreamWriter(folder / paths.STREAM, stream, "float32") as writer:
         for take, _ in takes.values():
             writer.write(take)
