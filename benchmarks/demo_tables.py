@@ -30,7 +30,7 @@ SECTION = "#pair"  # of the page, as a picture
 LEFT_OUT = (  # sections of the report that the page leaves to it
     "All other differences",
     "What each representation is",
-    "Trajectories in feature space",
+    "Feature space",
     "Progress",
     "Maps",
     "Classes",
