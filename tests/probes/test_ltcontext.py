@@ -208,7 +208,7 @@ def test_bad_input_is_named() -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_equals_the_derived_golden(file: str) -> None:
+def test_ltcausal_equals_the_derived_numbers(file: str) -> None:
     tensors, _ = golden(f"ltcausal_derived_{file}")
     features, segments = golden(file)[0]["a.input"][0].T, tensors["segment_id"]
     model = golden_model(file, LTCausal)
@@ -234,7 +234,7 @@ def test_the_future_changes_no_bit_of_the_past(lengths: list[int], seed: int, si
             assert not torch.equal(ours[end:], theirs[end:])
 
 
-def test_a_gap_is_a_segment_in_its_place() -> None:
+def test_a_gap_is_a_segment_of_ltcausal() -> None:
     given = torch.tensor([[-1, -1, 4, 4, -1, 9, -1]])
     assert segment_order(given).tolist() == [[0, 0, 1, 1, 2, 3, 4]]
     model, features = small_model(), random_take(7, WIDTH, 0)
@@ -243,7 +243,7 @@ def test_a_gap_is_a_segment_in_its_place() -> None:
     )
 
 
-def test_missing_segments_are_named() -> None:
+def test_ltcausal_without_segments_is_named() -> None:
     model, features = small_model(), random_take(9, WIDTH, 0)
     with pytest.raises(InputError, match="needs the segments"):
         model(features)
@@ -254,7 +254,7 @@ def test_missing_segments_are_named() -> None:
 
 
 @pytest.mark.parametrize("case", ["segment_instnorm", "block_identity"])
-def test_logits_and_loss_equal_the_release(case: str) -> None:
+def test_ltcausal_equals_the_release(case: str) -> None:
     model, tensors = released(case)
     segments = torch.full(tensors["features"].shape[:2], -1)
     for row, lengths in zip(segments, tensors["segment_lengths"], strict=True):
@@ -267,7 +267,7 @@ def test_logits_and_loss_equal_the_release(case: str) -> None:
     torch.testing.assert_close(loss[None], tensors["loss"], atol=1e-5, rtol=0)
 
 
-def test_the_norm_decides_whether_it_is_causal() -> None:
+def test_the_norm_decides_whether_the_release_is_causal() -> None:
     segments, features = ids([9, 8]), random_take(17, WIDTH, 0)
     for norm in (True, False):
         model = small_model(kind="release", instance_norm=norm)
