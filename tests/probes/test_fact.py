@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 from safetensors import safe_open
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 from pjepa.probes.base.trained import Task
-from pjepa.probes.fact.blocks import BlockOutput, Exchange
+from pjepa.probes.fact.blocks import BlockOutput, Exchange, runs_of
 from pjepa.probes.fact.config import FactConfig
 from pjepa.probes.fact.gru import gru_states
-from pjepa.probes.fact.losses import block_loss, smoothness, soft_iou
+from pjepa.probes.fact.losses import block_loss, smoothness, soft_iou, truth_of
 from pjepa.probes.fact.probe import Fact, merged_probability
 from pjepa.ui.console import InputError
 
@@ -86,6 +88,20 @@ def test_official_match_and_prediction() -> None:
     probability = model.predict(OFFICIAL["input"])
     assert probability.argmax(1).equal(OFFICIAL["pred"])
     assert_close(probability.sum(1), torch.ones(len(probability)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(-1, 3), min_size=1, max_size=30), st.integers(1, 5), st.booleans())
+def test_soft_iou_equals_dense(labels: list[int], tokens: int, by_runs: bool) -> None:
+    truth = truth_of(torch.tensor(labels))
+    runs = runs_of(torch.randint(2, (len(labels),))) if by_runs else None
+    a2f = torch.randn(len(labels) if runs is None else len(runs.lengths), tokens)
+    exchange = Exchange(a2f.T, a2f, runs)
+    known = truth.segment_of_frame >= 0
+    attention = exchange.frame_attention()[known, :, None]  # [T, M, 1]
+    inside = truth.segment_of_frame[known, None] == torch.arange(len(truth.classes))
+    dense = (attention * inside[:, None]).sum(0) / (attention + inside[:, None]).clamp(max=1).sum(0)
+    assert_close(soft_iou(exchange, truth), dense)
 
 
 def test_official_losses_and_gradients() -> None:
