@@ -220,6 +220,22 @@ def test_update_block_by_hand() -> None:
     assert_close(second.frame_logits, block.frame_branch(x)[:, -CLASSES:])
 
 
+def test_update_block_losses_by_hand() -> None:
+    model = small(blocks="iu", tokens=20).double().eval()
+    features, labels = some_take()
+    outputs = model(features)
+    truth = model.truth(outputs, labels)
+    match, exchange = model.match(outputs, truth), outputs[1].exchange
+    assert exchange is not None
+    terms = model.terms(outputs, truth)[1]
+    target = (truth.segment_of_frame[:, None] == match.segment) * model.class_weight[truth.classes]
+    by_frame, by_token = exchange.a2f[:, match.token], exchange.f2a[match.token].T  # [T, S]
+    assert_close(terms["a2f"], -(target * by_frame.log_softmax(1)).sum() / len(labels))
+    assert_close(terms["f2a"], -(target * by_token.log_softmax(0)).sum() / len(labels))
+    uneven = (outputs[1].frame_logits, exchange.a2f, exchange.f2a.T)
+    assert_close(terms["smooth"], sum(smoothness(logits) for logits in uneven))
+
+
 @pytest.mark.parametrize("blocks", STRINGS)
 @pytest.mark.parametrize("labels", ODD)
 def test_odd_takes(labels: list[int], blocks: str) -> None:
