@@ -117,7 +117,11 @@ def test_intervals_pool_all_runs_and_differences_are_paired(three: Comparison) -
     assert gain.intervals == difference_intervals(ours, raw, TAKES, CONFIG.bootstrap, CONFIG.seed)
     rows = {row[0]: row for row in comparison_rows(three, "linear", "acc")}
     assert rows["raw"][4] == ""
-    assert rows["pjepa"][4].endswith("*") == gain.intervals["acc"].excludes_zero
+    for name in RIGHT:
+        for column, reference in enumerate(("raw", "segment_mean", "history"), 4):
+            difference = three.pooled.difference("linear", name, reference)
+            sure = difference is not None and difference.intervals["acc"].excludes_zero
+            assert rows[name][column].endswith("*") == sure
 
 
 def test_every_experiment_counts_the_same() -> None:
