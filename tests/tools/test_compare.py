@@ -127,7 +127,7 @@ def test_intervals_pool_all_runs_and_differences_are_paired(three: Comparison) -
 def test_every_experiment_counts_the_same() -> None:
     """However many runs its cell has."""
     cells = [a_cell("raw", seed, count) for seed, count in enumerate((1, 4, 2))]
-    pooled = pooled_cell(cells, CONFIG)
+    pooled = pooled_cell([cells], CONFIG)
     for name in METRICS:
         mean = np.mean([cell.metrics[name] for cell in cells])
         assert pooled.metrics[name] == pytest.approx(mean)

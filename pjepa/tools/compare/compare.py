@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations
 from statistics import fmean
 from typing import Any
 
@@ -52,26 +52,25 @@ def by_settings(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
 
     Seeds, folds and the machine are no settings.
     """
-    alike: list[list[Experiment]] = []
+    alike: list[tuple[dict[str, Any], list[Experiment]]] = []
     for experiment in experiments:
-        for others in alike:
-            if not changed_settings(others[0].params, experiment.params):
-                others.append(experiment)
-                break
-        else:
-            alike.append([experiment])
-    return alike
+        own = settings(experiment.params)
+        others = next((others for known, others in alike if known == own), None)
+        if others is None:
+            alike.append((own, others := []))
+        others.append(experiment)
+    return [others for _, others in alike]
 
 
-def changed_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """Return the parameters that differ and make a different experiment, not just another run."""
-    return [
-        name
-        for name in changed_params(first, second)
+def settings(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that make a different experiment, not just another run."""
+    return {
+        name: value
+        for name, value in dotted(params).items()
         if name.split(".")[0] not in NEUTRAL
         and name != "data.fold"
         and (name == "data.seed" or not SEED.search(name))
-    ]
+    }
 
 
 def changed_params(
@@ -165,60 +164,49 @@ def _arm(experiments: Sequence[Experiment], keys: Sequence[Key], config: ReportC
     folds: dict[int, list[Experiment]] = {}
     for experiment in experiments:
         folds.setdefault(experiment.fold, []).append(experiment)
-    cells = []
-    for key in keys:
-        pooled = [pooled_cell([e.cells[key] for e in same], config) for same in folds.values()]
-        cells.append(pooled[0] if len(pooled) == 1 else folded_cell(pooled, config))
-    by_key = dict(zip(keys, cells, strict=True))
+    by_key = {
+        key: pooled_cell([[e.cells[key] for e in same] for same in folds.values()], config)
+        for key in keys
+    }
     differences = tuple(
         Difference(probe, name, other, _difference(cell, by_key[probe, other], config))
         for (probe, name), cell in by_key.items()
         for other in REFERENCES
         if other != name and (probe, other) in by_key
     )
-    return Arm(tuple(experiments), Results(tuple(cells), differences))
+    return Arm(tuple(experiments), Results(tuple(by_key.values()), differences))
 
 
-def pooled_cell(cells: Sequence[Cell], config: ReportConfig) -> Cell:
-    """Return one cell over experiments: mean scores, and intervals with all runs as variants."""
-    runs = [run for runs in _as_many_runs(cells) for run in runs]
-    return _joined(cells, CellStatistics(runs, cells[0].statistics.groups), config)
+def pooled_cell(folds: Sequence[Sequence[Cell]], config: ReportConfig) -> Cell:
+    """Return one cell over experiments, by fold: mean scores, and intervals over all runs.
 
-
-def folded_cell(cells: Sequence[Cell], config: ReportConfig) -> Cell:
-    """Return one cell over the folds of a cross-validation: scores are means over folds.
-
-    Intervals are of all tested takes together, because a fold may test a single group.
+    Scores of a cross-validation are means over folds. Its intervals are of all tested takes
+    together, because a fold may test a single group.
     """
+    cells = [cell for same in folds for cell in same]
+    of_folds = [[*chain(*_as_many([c.statistics.variants for c in same]))] for same in folds]
     runs = [
-        {take: row for fold in folds for take, row in fold.items()}
-        for folds in zip(*_as_many_runs(cells), strict=True)
+        {take: row for fold in variants for take, row in fold.items()}
+        for variants in zip(*_as_many(of_folds), strict=True)
     ]
     groups = {take: name for cell in cells for take, name in cell.statistics.groups.items()}
-    return _joined(cells, CellStatistics(runs, groups), config)
-
-
-def _as_many_runs(cells: Sequence[Cell]) -> list[list[Statistics]]:
-    """Return the runs of every cell, repeated where another has more: all count the same."""
-    most = math.lcm(*(len(cell.statistics.variants) for cell in cells))
-    return [
-        [run for run in runs for _ in range(most // len(runs))]
-        for runs in (cell.statistics.variants for cell in cells)
-    ]
-
-
-def _joined(cells: Sequence[Cell], statistics: CellStatistics, config: ReportConfig) -> Cell:
-    names, runs, groups = metric_names(cells), statistics.variants, statistics.groups
+    names = metric_names(cells)
     of_all = intervals(runs, groups, config.bootstrap, config.seed, cells[0].convention)
     return replace(
         max(cells, key=lambda cell: (cell.used_labels, cell.given_boundaries)),  # for its marks
-        metrics={name: fmean(cell.metrics[name] for cell in cells) for name in names},
+        metrics={n: fmean(fmean(c.metrics[n] for c in same) for same in folds) for n in names},
         paper={},
         intervals={name: of_all[name] for name in names},
-        statistics=statistics,
+        statistics=CellStatistics(runs, groups),
         streamed={},
         runs=sum(cell.runs for cell in cells),
     )
+
+
+def _as_many(sets: Sequence[Sequence[Statistics]]) -> list[list[Statistics]]:
+    """Return sets of runs, repeated where another set has more: all count the same."""
+    most = math.lcm(*map(len, sets))
+    return [[run for run in runs for _ in range(most // len(runs))] for runs in sets]
 
 
 def _difference(first: Cell, second: Cell, config: ReportConfig) -> dict[str, Interval]:

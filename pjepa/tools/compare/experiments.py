@@ -82,12 +82,6 @@ class ProjectFiles:
             return None
         return copied if copied.is_file() else None
 
-    def cell(self, key: Key) -> Cell:
-        """Return one cell."""
-        folder = paths.cell(*key)
-        details, _ = (self.local(folder / name) for name in ("details.json", "metrics.json"))
-        return read_cell(*key, details.parent)
-
 
 @dataclass(frozen=True)
 class ExperimentDetails:
@@ -113,7 +107,11 @@ def read_experiment(name: str, probe: str | None = None) -> Experiment:
             raise InputError(f"probe {probe!r} is not in its `cells`; there: {there}")
         probes = listed.probes if probe is None else (probe,)
         keys = [(p, r) for p in probes for r in listed.representations]
-        cells = {key: files.cell(key) for key in keys}
+        cells = {}
+        for key in keys:
+            folder = paths.cell(*key)
+            details, _ = (files.local(folder / name) for name in ("details.json", "metrics.json"))
+            cells[key] = read_cell(*key, details.parent)
         return Experiment(name, commit, report, cells, params)
 
 

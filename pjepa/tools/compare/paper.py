@@ -84,10 +84,9 @@ class Compared:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """The rows of one preset; `changed` lists parameters that are not the preset's."""
+    """The rows of one preset, and what is not like for like in all of them."""
 
     rows: tuple[Compared, ...]
-    changed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -146,8 +145,11 @@ def paper_table(preset: str, params: Params, folder: CellFolder) -> PaperTable:
         notes.append("not in the paper: the number is from the authors' release")
     elif all(row.table == RELEASE for row in rows):
         notes.append(f"the paper has no row for probe.common.label_fraction {fraction:g}")
-    compared = tuple(_compared(row, preset, folder) for row in rows)
-    return PaperTable(compared, tuple(changed_params(preset_values(preset), params)), tuple(notes))
+    if changed := changed_params(preset_values(preset), params):
+        more = len(changed) - SHOWN
+        rest = f" and {more} more" if more > 0 else ""
+        notes.append(f"params.yaml is not the preset: {'; '.join(changed[:SHOWN])}{rest}")
+    return PaperTable(tuple(_compared(row, preset, folder) for row in rows), tuple(notes))
 
 
 def _compared(row: PaperRow, preset: str, folder: CellFolder) -> Compared:
@@ -219,10 +221,6 @@ def text_rows(table: PaperTable) -> tuple[list[str], list[list[str]]]:
 def caveats(table: PaperTable) -> list[str]:
     """Return the sentences on what is not like for like, each once, with the rows it holds for."""
     lines = list(table.notes)
-    if table.changed:
-        more = len(table.changed) - SHOWN
-        rest = f" and {more} more" if more > 0 else ""
-        lines.append(f"params.yaml is not the preset: {'; '.join(table.changed[:SHOWN])}{rest}")
     run = [row for row in table.rows if row.ours is not None]
     for sentence in dict.fromkeys(sentence for row in run for sentence in row.apart):
         names = [row.name for row in run if sentence in row.apart]
