@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +17,7 @@ from pjepa.takes.sources.registry import open_source
 from pjepa.tools.cli import app
 from tests.pipeline.in_process import merged, project
 from tests.worlds.assembly import SEQUENCES, VIEW, write_annotations, write_arrays, write_lmdb
-from tests.worlds.bundles import GTEA, write_bundle, write_egoprocel
+from tests.worlds.bundles import write_bundle, write_egoprocel
 from tests.worlds.egoexo4d import Download
 from tests.worlds.own_videos import write_video
 
@@ -29,12 +28,6 @@ BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.S)
 SECTIONS = {found[1]: BLOCK.findall(found[2]) for found in SECTION.finditer(TEXT)}
 OWN = (DOCS / "own-videos.md").read_text()
 FEW_GROUPS = {"linear": {"l2": [0.01]}}  # these layouts have too few to choose among strengths
-
-
-def downscaled(root: Path) -> None:
-    for file in sorted(Download(root).folder.glob("takes/*/frame_aligned_videos/*.mp4")):
-        (file.parent / "downscaled/448").mkdir(parents=True)
-        file.rename(file.parent / "downscaled/448" / file.name)
 
 
 def lmdb(root: Path, below: str = "db_TSM_features/") -> None:
@@ -54,21 +47,22 @@ def recordings(root: Path, below: str) -> None:
 
 
 def salads(root: Path) -> None:
-    write_bundle(root / "50salads", [f"rgb-{k:02d}-{n}" for k in range(1, 7) for n in (1, 2)])
+    write_bundle(root / "data/50salads", [f"rgb-{k:02d}-{n}" for k in range(1, 7) for n in (1, 2)])
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A folder as it is distributed, and parts of its names as the docs draw them."""
+    """A folder as it is distributed, and parts of its names as the docs draw them.
+
+    The downscaled tree is in test_egoexo4d.py, other places and sets of MS-TCN in test_mstcn.py.
+    """
 
     source: str
     write: Callable[[Path], object]
     drawn: str
-    change: dict[str, Any] = field(default_factory=dict)
     params: int = 0  # which of the section's params
 
 
-BUNDLE = "features/ groundTruth/ splits/ .bundle mapping.txt"
 LAYOUTS = {
     "egoexo4d": Layout(
         "egoexo4d",
@@ -76,7 +70,6 @@ LAYOUTS = {
         "takes.json annotations/keystep_benchmark/ keystep_segment_train keystep_segment_val "
         "label_mapping.csv egoexo4d/takes/ /frame_aligned_videos/ _214-1.mp4",
     ),
-    "egoexo4d downscaled": Layout("egoexo4d", downscaled, "downscaled/448/"),
     "assembly101": Layout(
         "assembly101",
         lmdb,
@@ -96,21 +89,13 @@ LAYOUTS = {
     },
     "egoprocel": Layout(
         "egoprocel",
-        lambda root: write_egoprocel(root / "egoprocel"),
-        "egoprocel/features/ groundTruth/ mapping.txt split1.",
-    ),
-    "egoprocel annotations": Layout(
-        "egoprocel",
         lambda root: write_egoprocel(root / "egoprocel", annotations_fps=10.0),
-        "egoprocel/annotations/ .csv",
+        "egoprocel/features/ groundTruth/ mapping.txt split1. egoprocel/annotations/ .csv",
     ),
-    "mstcn": Layout("mstcn", lambda root: salads(root / "data"), f"data/50salads/ {BUNDLE}"),
-    "mstcn without data/": Layout("mstcn", salads, BUNDLE),
-    "mstcn gtea": Layout(
+    "mstcn": Layout(
         "mstcn",
-        lambda root: write_bundle(root / "data/gtea", GTEA),
-        f"data/ {BUNDLE}",
-        {"data": {"mstcn": {"dataset": "gtea"}}},
+        salads,
+        "data/50salads/ features/ groundTruth/ splits/ .bundle mapping.txt",
     ),
 }
 
@@ -130,7 +115,7 @@ def test_the_docs_hold(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert kind == "yaml"
     files = "\n".join(f"{file.relative_to(tmp_path)}" for file in tmp_path.rglob("*"))
     assert [part for part in layout.drawn.split() if part not in drawn or part not in files] == []
-    values = merged(merged(yaml.safe_load(params), layout.change), {"probe": FEW_GROUPS})
+    values = merged(yaml.safe_load(params), {"probe": FEW_GROUPS})
     project(tmp_path / "project", monkeypatch, values, tmp_path)
     ends_well("data", "scan")
     ends_well("data", "check")
