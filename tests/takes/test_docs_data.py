@@ -30,9 +30,9 @@ OWN = (DOCS / "own-videos.md").read_text()
 FEW_GROUPS = {"linear": {"l2": [0.01]}}  # these layouts have too few to choose among strengths
 
 
-def lmdb(root: Path, below: str = "db_TSM_features/") -> None:
+def lmdb(root: Path) -> None:
     write_annotations(root / "assembly101")
-    write_lmdb(root / "assembly101" / f"{below}{VIEW}")
+    write_lmdb(root / "assembly101/db_TSM_features" / VIEW)
 
 
 def arrays(root: Path) -> None:
@@ -54,7 +54,7 @@ def salads(root: Path) -> None:
 class Layout:
     """A folder as it is distributed, and parts of its names as the docs draw them.
 
-    The downscaled tree is in test_egoexo4d.py, other places and sets of MS-TCN in test_mstcn.py.
+    More of them are read in test_egoexo4d.py, test_assembly101.py and test_mstcn.py.
     """
 
     source: str
@@ -76,7 +76,6 @@ LAYOUTS = {
         "coarse-annotations/ actions.csv coarse_labels/ coarse_splits/ "
         "assembly101/db_TSM_features/C10119_rgb/data.mdb",
     ),
-    "assembly101 unpacked": Layout("assembly101", lambda root: lmdb(root, ""), "C10119_rgb/data"),
     "assembly101 arrays": Layout("assembly101", arrays, "TSM_features/ /C10119_rgb/features.npy"),
     **{
         f"assembly101 {below or 'own folder'}": Layout(

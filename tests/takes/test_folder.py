@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from pjepa.takes.sources.registry import open_source
 from pjepa.ui.console import InputError
 from tests.video.corpus import FPS as FILM_FPS
 from tests.video.corpus import Film, write_film
-from tests.worlds.own_videos import PLANS, write_own_videos, write_video
+from tests.worlds.own_videos import PLANS, write_own_videos
 
 HEAD = "video,start,end,label"
 RATE = 8.0  # of write_video
@@ -52,7 +53,9 @@ def test_unlabelled_videos_are_kept_for_pretraining(root: Path) -> None:
     found = source(root)
     assert {t["take_id"]: t["split"] for t in found.takes}["e"] == "pretrain"
     assert "1 takes without labels: split pretrain" in [note.line() for note in found.notes]
+    shutil.copy(root / "mine/d.mp4", root / "mine/d.avi")
     nothing = source(root, None)
+    assert [row.take_id for row in nothing.videos] == ["a b", "d.avi", "d.mp4", "deep/c", "e"]
     assert {t["split"] for t in nothing.takes} == {"pretrain"}
     assert nothing.classes.names == ()
 
@@ -76,15 +79,6 @@ def test_a_pause_is_kept_up_to_max_gap(tmp_path: Path) -> None:
     config = {"source": "folder", "max_gap_s": 60, "folder": {"path": "mine", "labels": None}}
     (long,) = open_source(DataConfig.model_validate(config), tmp_path).videos
     assert long.duration_s == pytest.approx(short.duration_s + 20, abs=0.5)
-
-
-def test_equal_stems_are_told_apart(tmp_path: Path) -> None:
-    write_video(tmp_path / "mine/x.mp4", ("cut",))
-    write_video(tmp_path / "mine/x.avi", ("cut",))
-    assert [row.take_id for row in source(tmp_path, None).videos] == ["x.avi", "x.mp4"]
-    (tmp_path / "mine/labels.csv").write_text(f"{HEAD}\nx,0,1,cut")
-    with pytest.raises(InputError, match=r"line 2: video 'x' stands for x.avi, x.mp4"):
-        source(tmp_path)
 
 
 def test_a_folder_without_a_video(tmp_path: Path) -> None:

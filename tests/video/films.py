@@ -5,9 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
@@ -43,16 +41,9 @@ def write_film(
     return path
 
 
-def _without_index(good: Path, path: Path) -> None:
-    content = good.read_bytes()  # the index stands at the end and is gone
-    path.write_bytes(content[: len(content) // 2])
-
-
-def _truncated(good: Path, path: Path, **options: Any) -> None:
-    whole = write_film(path.with_name(f"whole{options.pop('suffix', '.mp4')}"), **options)
+def _cut(whole: Path, path: Path, share: float) -> None:
     content = whole.read_bytes()
-    path.write_bytes(content[: int(len(content) * 0.6)])
-    whole.unlink()
+    path.write_bytes(content[: int(len(content) * share)])
 
 
 def _corrupt_middle(good: Path, path: Path) -> None:
@@ -114,13 +105,16 @@ BAD: dict[str, tuple[Callable[[Path, Path], object], str]] = {
         lambda good, path: path.write_text("this is not a video\n" * 50),
         r"cannot be decoded \(Invalid data.*\); fetch or export it again",
     ),
-    "without_index": (_without_index, r"cannot be decoded \(Invalid data.*\); fetch"),
+    "without_index": (  # which stands at the end
+        lambda good, path: _cut(good, path, 0.5),
+        r"cannot be decoded \(Invalid data.*\); fetch",
+    ),
     "truncated": (
-        partial(_truncated, container=FAST),
+        lambda good, path: _cut(write_film(path, container=FAST), path, 0.6),
         r"is cut off, \d+ of 40 frames are there; fetch",
     ),
     "truncated_matroska": (
-        partial(_truncated, suffix=".mkv", frames=80),
+        lambda good, path: _cut(write_film(path.with_suffix(".mkv"), frames=80), path, 0.6),
         r"is cut off, \d\.\d of 5\.0 s are there; fetch",
     ),
     "corrupt_middle": (_corrupt_middle, r"\d+ of 40 frames cannot be decoded, from \d\.\d to"),
