@@ -113,14 +113,18 @@ def test_statistics_and_style_share(takes):
         measure(still)
 
 
-def test_fixed_segments_of_training_end_where_time_stamps_jump(takes, config, tmp_path):
-    path = tmp_path / "cut.parquet"
-    info = StreamInfo(source="x", fps=4, width=8, cuts={"take-0": (1.7,)})
-    with StreamWriter(path, info, "float32") as writer:
+def stream_of(takes, path, dtype, **info):
+    info = StreamInfo(source="x", fps=4, width=takes[0].features.shape[1], **info)
+    with StreamWriter(path, info, dtype) as writer:
         for take in takes:
             times, offset = np.arange(len(take.features)) / 4, token_offsets(take.segment)
             writer.write(Take(take.take_id, take.features, times, take.segment, offset))
-    read = read_training_takes(StreamReader(path), {"take-0", "take-1"}, tmp_path / "copy")
+    return StreamReader(path)
+
+
+def test_fixed_segments_of_training_end_where_time_stamps_jump(takes, config, tmp_path):
+    stream = stream_of(takes, tmp_path / "cut.parquet", "float32", cuts={"take-0": (1.7,)})
+    read = read_training_takes(stream, {"take-0", "take-1"}, tmp_path / "copy")
     fixed = changed(config, segments="fixed", block=5)
     student = new_model(fixed, read, measure(read)).student
     first, second = (student.segments(t.features, None, "", t.recording) for t in read)
@@ -129,13 +133,13 @@ def test_fixed_segments_of_training_end_where_time_stamps_jump(takes, config, tm
 
 
 @pytest.fixture
-def stream(tmp_path):
-    rng = np.random.default_rng(0)
-    with StreamWriter(tmp_path / "s.parquet", StreamInfo(source="x", fps=4, width=4)) as writer:
-        for number, count in enumerate((9, 1, 5)):
-            zeros, features = np.zeros(count, np.int32), rng.normal(size=(count, 4))
-            writer.write(Take(f"t{number}", features, np.arange(count) / 4, zeros, zeros))
-    return StreamReader(tmp_path / "s.parquet")
+def stream(takes, tmp_path):
+    """Three takes, the second of one token."""
+    parts = [
+        replace(take, take_id=f"t{n}", features=take.features[:count], segment=take.segment[:count])
+        for n, (take, count) in enumerate(zip(takes, (9, 1, 5), strict=False))
+    ]
+    return stream_of(parts, tmp_path / "s.parquet", "float16")
 
 
 def test_the_copy_is_the_stream_and_made_again_if_damaged(stream, tmp_path, capsys):
