@@ -19,13 +19,8 @@ INFO = StreamInfo(source="test", fps=4.0, width=3, provenance=Provenance(lookahe
 def take(name, count, seed=0):
     rng = np.random.default_rng(seed)
     segment = np.sort(rng.integers(-1, 4, count)).astype(np.int32)
-    return Take(
-        name,
-        rng.normal(size=(count, 3)).astype(np.float32),
-        np.arange(count) / 4,
-        segment,
-        token_offsets(segment),
-    )
+    features = rng.normal(size=(count, 3)).astype(np.float32)
+    return Take(name, features, np.arange(count) / 4, segment, token_offsets(segment))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
