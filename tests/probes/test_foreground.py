@@ -14,7 +14,7 @@ from pjepa.probes.foreground.config import ForegroundConfig
 from pjepa.probes.foreground.probe import ForegroundProbe, Logits
 from pjepa.probes.linear.probe import LinearProbe
 from pjepa.tools.cli import app
-from pjepa.tools.heads import head_classes, released_head
+from pjepa.tools.convert import head_classes, released_head
 from pjepa.ui.console import InputError
 
 HEADS = Path(__file__).parents[1] / "golden" / "pjepa" / "fake_release"

@@ -77,7 +77,7 @@ def test_version_and_module_and_interrupt(monkeypatch: pytest.MonkeyPatch) -> No
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pjepa.tools.cli.settings.preset_text", interrupted)
+    monkeypatch.setattr("pjepa.tools.cli.setup.preset_text", interrupted)
     found = run("preset", "demo")
     assert found.exit_code == 130
     assert found.stderr == "interrupted; run the same command again to resume\n"

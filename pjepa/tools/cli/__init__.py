@@ -3,7 +3,7 @@
 Importing a module registers its commands; heavy imports stand inside the commands.
 """
 
-from pjepa.tools.cli import data, export, extract, live, machine, results, settings  # noqa: F401
+from pjepa.tools.cli import data, export, extract, live, results, setup  # noqa: F401
 from pjepa.tools.cli.app import app
 
 __all__ = ["app"]

@@ -11,9 +11,8 @@ from typer.testing import CliRunner, Result
 
 from pjepa.model.release import RELEASED, release_file
 from pjepa.patches.vjepa21 import VARIANTS
-from pjepa.tools.catalogue import CATALOGUE, FEATURES
 from pjepa.tools.cli import app
-from pjepa.tools.fetch import local_files, obtained
+from pjepa.tools.fetch import CATALOGUE, FEATURES, local_files, obtained
 from pjepa.ui.console import InputError
 from tests.tools.fetch.conftest import Site
 

@@ -1,16 +1,19 @@
-"""`pjepa preset`: writes params.yaml."""
+"""Setting up: `pjepa preset`, `fetch`, `convert`, `doctor` and `selftest`."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pjepa.tools.cli.app import DATA, RUN, app, one_line_errors
+import pjepa
+from pjepa.core.machine import resolved_device
+from pjepa.tools.cli.app import DATA, DEVICE, MACHINE, RUN, app, one_line_errors
 from pjepa.tools.cli.targets import check_target
 from pjepa.tools.presets import preset_text, replaced_params
-from pjepa.ui.console import InputError
+from pjepa.ui.console import InputError, say
 
 
 @app.command(rich_help_panel=RUN)
@@ -45,8 +48,7 @@ def fetch(
     if show or not names:
         _print_catalogue()
         return
-    from pjepa.tools.catalogue import CATALOGUE
-    from pjepa.tools.fetch import obtained
+    from pjepa.tools.fetch import CATALOGUE, obtained
 
     failed = False
     for name in names:
@@ -63,8 +65,7 @@ def fetch(
 
 
 def _print_catalogue() -> None:
-    from pjepa.tools.catalogue import CATALOGUE
-    from pjepa.tools.fetch import local_files
+    from pjepa.tools.fetch import CATALOGUE, local_files
     from pjepa.ui.console import print_table
 
     rows = []
@@ -100,7 +101,7 @@ def convert(
         if backbone is None:
             typer.echo(_converted_head(Path(checkpoint), out))
             return
-        from pjepa.tools.fetch import converted_encoder
+        from pjepa.tools.convert import converted_encoder
 
         check_target(out, "port", Path(checkpoint))
         typer.echo(converted_encoder(checkpoint, backbone, out))
@@ -110,7 +111,7 @@ def _converted_head(checkpoint: Path, out: Path | None) -> str:
     """Write a released head as a probe and return what was written."""
     from pjepa.core.tables import write_classes
     from pjepa.storage.writing import check_new_folder
-    from pjepa.tools.heads import head_classes, released_head
+    from pjepa.tools.convert import head_classes, released_head
 
     if out is None:
         raise InputError("a probe's head needs --out FOLDER; an encoder needs --backbone")
@@ -119,3 +120,74 @@ def _converted_head(checkpoint: Path, out: Path | None) -> str:
     probe.save(out)
     write_classes(out / "classes.json", head_classes(probe))
     return f"{out}: {probe.details['fit']} head of {checkpoint.name}"
+
+
+# `pjepa selftest` and `pjepa doctor`: what this machine computes, and what it has.
+
+
+@app.command(rich_help_panel=MACHINE)
+def selftest(
+    device: Annotated[str, typer.Option(help=DEVICE, callback=resolved_device)] = "auto",
+    width: Annotated[int, typer.Option(min=8, help="Width of the timed model.")] = 256,
+    heads: Annotated[int, typer.Option(min=1, help="Attention heads of the timed model.")] = 4,
+    tokens: Annotated[int, typer.Option(min=45, help="Tokens of the timed take.")] = 2048,
+) -> None:
+    """Check that a device computes what the CPU computes, time it, and print JSON."""
+    from pjepa.tools.selftest import run_selftest
+
+    with one_line_errors():
+        report = run_selftest(device, width, heads, tokens)
+    typer.echo(json.dumps(report, indent=2))
+    if not report["ok"]:
+        say(
+            "selftest: this device does NOT compute what the CPU computes; please open an issue "
+            "with the JSON above"
+        )
+        raise typer.Exit(1)
+    say(
+        "selftest: this device computes what the CPU computes; paste the JSON into an issue, so "
+        "that its speed is known"
+    )
+
+
+@app.command(rich_help_panel=MACHINE)
+def doctor(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, to paste into an issue.")
+    ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Instead, compare every stored file with its hash."),
+    ] = False,
+) -> None:
+    """Check packages, codecs, devices, folders, params.yaml and weights. Exit code 1 on failure."""
+    from pjepa.tools.doctor import findings
+
+    if verify:
+        _verify()
+        return
+    results = []
+    for result in findings():
+        results.append(result)
+        if not as_json:
+            typer.echo(result)
+    broken = sum(result.state == "broken" for result in results)
+    if as_json:
+        listed = [vars(result) for result in results]
+        report = {"pjepa": pjepa.__version__, "broken": broken, "findings": listed}
+        typer.echo(json.dumps(report, indent=2))
+    if broken:
+        typer.echo(f"{broken} broken", err=True)
+        raise typer.Exit(1)
+
+
+def _verify() -> None:
+    """Print one line per damaged file; exit code 1 if there is one."""
+    from pjepa.tools.stored import damage
+
+    with one_line_errors():
+        lines = list(damage())
+    for line in lines:
+        typer.echo(f"damaged {line}")
+    if lines:
+        raise typer.Exit(1)
