@@ -176,9 +176,7 @@ def test_curves_and_the_probe_over_epochs_are_drawn(opened: Opened) -> None:
 
 def test_two_experiments_side_by_side(browser: Any, compared: Path) -> None:
     with opening(browser, compared) as opened:
-        maps = opened.page.locator("#features .square figcaption").all_inner_texts()
-        names = ("workspace", HOSTILE)
-        assert maps == [f"{kind}, {name}" for kind in ("raw", "pjepa") for name in names]
+        assert opened.page.locator("#features figcaption", has_text=HOSTILE).count() == 2
         assert opened.page.locator("#takes .bars").count() > 0
         assert opened.page.locator("#classes .bars").count() > 0
         loss = opened.page.locator("#training figure").first

@@ -102,7 +102,6 @@ def test_the_pair_by_hand() -> None:
     best, _ = chosen_pair(class_pairs(after, before, background=0))
     assert (best.first, best.second) == (1, 3)
     assert chosen_pair(class_pairs(np.diag([50, 50, 50]), np.diag([50, 50, 50]), None)) is None
-    assert class_pairs(before[:1, :1], before[:1, :1], None) == []
     worse = ClassPair(1, 2, 100, before=10.0, after=30.0)
     assert chosen_pair([ClassPair(0, 1, 9, 5.0, 6.0), worse]) == (worse, worse)
     view = PairView(worse, worse, "t", np.zeros(1), {}, {})

@@ -54,12 +54,12 @@ def test_best_median_worst_then_between(takes: int, count: int, expected: list[s
     assert [f"{choice.gain.take_id} {choice.why.split()[0]}" for choice in chosen] == expected
 
 
-def test_cells_have_kinds_and_takes_gains(cells: dict[str, Cell]) -> None:
+def test_charts_tell_controls_by_privilege_and_takes_are_sorted_by_gain(
+    cells: dict[str, Cell],
+) -> None:
     assert {name: cell_kind(cell) for name, cell in cells.items()} == KINDS
     points = [gain.points for gain in take_gains(cells["raw"], cells["pjepa"])]
-    assert len(points) == 6
     assert points == sorted(points, reverse=True)
-    assert np.mean(points) > 20
 
 
 def test_a_hundred_classes_have_looks_of_their_own() -> None:

@@ -17,7 +17,6 @@ from pjepa.report.results import Results, read_results
 from pjepa.report.tables import (
     claim_line,
     headline_rows,
-    marked_name,
     metrics_json,
     report_json,
     span,
@@ -83,13 +82,11 @@ def test_metrics_are_flat_and_rounded(project: Path) -> None:
 
 def test_summary_and_report_round_alike(project: Path) -> None:
     """83.851 is 83.9 in both; stored as 83.85 it would print as 83.8."""
-    found = results(("raw", "pjepa"))
-    cells = [replace(c, metrics=dict.fromkeys(c.metrics, 83.851)) for c in found.cells]
-    same = replace(found, cells=cells)
+    cells = results(("raw", "pjepa")).cells
+    same = Results(tuple(replace(c, metrics=dict.fromkeys(c.metrics, 83.851)) for c in cells), ())
     _, _, rows = summary_table(metrics_json(same, None), "linear")
-    reported = {row[0].strip("†"): row[1] for row in headline_rows(same, "linear")}
-    assert {row[0].partition(":")[0]: row[1] for row in rows} == reported
-    assert set(reported.values()) == {"83.9"}
+    assert {row[1] for row in (*rows, *headline_rows(same, "linear"))} == {"83.9"}
+    assert len(rows) == 2
 
 
 def test_differences_are_paired_and_agree_with_the_means(project: Path) -> None:
@@ -106,14 +103,13 @@ def test_differences_are_paired_and_agree_with_the_means(project: Path) -> None:
 
 
 def test_streams_are_compared_where_they_differ(both: Results) -> None:
-    found = {(d.probe, d.name, d.protocol) for d in both.differences}
-    assert {(p, "pjepa - segment_mean", "offline") for p in both.probes} <= found
-    assert ("attentive", "pjepa - raw", "segments") in found
-    assert not any(probe == "linear" and p != "offline" for probe, _, p in found)
+    found = {(d.probe, d.protocol) for d in both.differences}
+    assert {("linear", "offline"), ("attentive", "offline"), ("attentive", "segments")} <= found
+    assert not {("linear", "segments"), ("linear", "seconds")} & found
     streamed = both.difference("attentive", "pjepa", "raw", "segments")
-    cells = [both.cell("attentive", name) for name in ("pjepa", "raw")]
-    values = [cell.streamed["segments"].metrics["acc"] for cell in cells if cell]
-    assert streamed.intervals["acc"].mean == pytest.approx(values[0] - values[1])
+    cells = (both.cell("attentive", name) for name in ("pjepa", "raw"))
+    ours, theirs = (cell.streamed["segments"].metrics["acc"] for cell in cells)
+    assert streamed.intervals["acc"].mean == pytest.approx(ours - theirs)
     for cell in both.cells:  # bold follows the interval of its own protocol
         for protocol in ("offline", "segments", "seconds"):
             gain = both.difference(cell.probe, cell.representation, "raw", protocol)
@@ -171,15 +167,12 @@ def test_every_probe_is_shown_offline_and_streamed(both: Results) -> None:
     cell = both.cell("attentive", "pjepa")
     assert rows[6][4].strip("*") == f"{cell.streamed['segments'].metrics['acc']:.1f}"
     text = report_text(both)
-    assert "### All probes, `acc`" in text
     assert text.count("the same as the offline scores") == 3  # 8 s are whole chunks of 4 tokens
     assert "Streamed, one annotated segment at a time (paper Table 3):" in text
     assert "up to 0.75 s ahead, to the end of its block." in text
     assert text.count("### The supplement's 30-epoch fit") == 1
-    assert set(metrics_json(both, None)) == {"linear", "attentive"}
-    whole = report_json(both, None)["cells"]["attentive"]["raw"]
-    assert whole["streamed"]["seconds"]["lookahead_s"] == pytest.approx(2.75)
-    assert whole["selection"] == "holdout"
+    stored = report_json(both, None)["cells"]["attentive"]["raw"]["streamed"]
+    assert stored["seconds"]["lookahead_s"] == pytest.approx(2.75)
 
 
 def test_habits_upstream_labels_and_seeds_are_told(both: Results) -> None:
@@ -194,9 +187,7 @@ def test_habits_upstream_labels_and_seeds_are_told(both: Results) -> None:
         text = report_text(found)
     finally:
         write_json(folder / "details.json", before)
-    cells = found.of_probe("attentive")
-    assert [marked_name(cell) for cell in cells] == ["raw†", "segment_mean", "pjepa"]
-    assert "raw†" in [row[0] for row in headline_rows(found, "attentive")]
+    assert {"raw†", "pjepa"} < {row[0] for row in headline_rows(found, "attentive")}
     corner = "| representation (chosen on test; 15 % of train labels, paper variant) |"
     assert text.count(corner) == 3  # offline, by segments, what was given
     assert "†: labels went into the features" in text
@@ -206,7 +197,6 @@ def test_habits_upstream_labels_and_seeds_are_told(both: Results) -> None:
 
 
 def test_names_cannot_break_a_table_and_numbers_are_on_the_right() -> None:
-    assert escaped("a|b\n*c*_d_") == r"a\|b \*c\*\_d\_"
     rows = [[escaped("a|b"), "**+1.0 (+0.5 to +2.0)**", "no"], ["*group*", "", ""]]
     table = markdown_table(["x", "y", "z"], rows).splitlines()
     assert table[1:3] == ["| --- | ---: | --- |", r"| a\|b | **+1.0 (+0.5 to +2.0)** | no |"]
