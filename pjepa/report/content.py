@@ -80,11 +80,10 @@ def timeline_parts(
     if not tracks or not gains:
         return []
     room = config.page_mb * MEGABYTE - spent
-    groups = tracks[0].cell.statistics.groups
     takes: list[dict[str, Any]] = []
     used = 0
     for choice in chosen_takes(gains, config.takes):
-        take = widgets.take_data(choice, tracks, groups[choice.gain.take_id])
+        take = widgets.take_data(choice, tracks)
         used += len(script_json(take))
         if takes and used > TIMELINE_SHARE * room:
             break
@@ -115,17 +114,13 @@ def class_parts(
     bins = f1_by_length(predictions, classes.background, config.length_bins)
     counts = {n: class_confusion(p, len(classes.names)) for n, p in predictions.items()}
     table = markdown.class_gains(gains, names, classes)
+    lengths = page.widget("lines", f"lengths-{probe}", widgets.length_data(bins))
     return [
         page.widget("gains", f"gains-{probe}", widgets.gain_data(gains, names)),
         markdown.text("classes"),
         Collapsible("Every class as a table", table),
         f"### {escaped(probe)}: F1@50 by segment length",
-        Columns(
-            [
-                page.widget("lines", f"lengths-{probe}", widgets.length_data(bins)),
-                markdown.lengths(bins),
-            ]
-        ),
+        Columns([lengths, markdown.lengths(bins)]),
         markdown.text("lengths"),
         f"### {escaped(probe)}: confusion",
         page.widget("confusion", f"confusion-{probe}", widgets.confusion_data(counts)),
@@ -143,12 +138,9 @@ def trajectory_and_progress(
     table = markdown.diagnostics(trajectories, markdown.TRAJECTORIES)
     parts: list[Part] = ["### Trajectories", table, markdown.text("trajectories", takes=takes)]
     if profiles:
-        chart = widgets.progress_data(profiles)
-        chart["hidden"] = [name for name in profiles if name not in lines]
-        parts += [
-            "### Progress",
-            Columns([page.widget("lines", "progress", chart), markdown.text("progress")]),
-        ]
+        hidden = {"hidden": [name for name in profiles if name not in lines]}
+        chart = page.widget("lines", "progress", widgets.progress_data(profiles) | hidden)
+        parts += ["### Progress", Columns([chart, markdown.text("progress")])]
     return parts
 
 
@@ -221,9 +213,8 @@ def _results(run: ReportRun, page: Page) -> list[Part]:
     for probe in results.probes:
         demo = run.demo if probe == results.probes[0] else None
         cells = results.of_probe(probe)
-        chart = page.widget(
-            "scores", f"scores-{probe}", widgets.score_data(by_privilege(cells), demo)
-        )
+        bars = widgets.score_data(by_privilege(cells), demo)
+        chart = page.widget("scores", f"scores-{probe}", bars)
         parts += [f"### Probe {escaped(probe)}", Columns([chart, markdown.about(cells)])]
         table, texts = markdown.scores(results, probe), [markdown.fit(cells)]
         texts += markdown.streaming(results, probe)
@@ -246,7 +237,7 @@ def _pair(run: ReportRun, page: Page) -> list[Part]:
     rule = markdown.text("pair_maps", view=view, most=PAIR_POINTS, enough=ENOUGH)
     gain = next(gain for gain in run.gains() if gain.take_id == view.take)
     choice = ChosenTake(gain, "most of the rarer of the two classes", "pair")
-    take = widgets.take_data(choice, run.tracks, run.tracks[0].cell.statistics.groups[view.take])
+    take = widgets.take_data(choice, run.tracks)
     take["focus"] = [view.pair.first, view.pair.second]
     if view.take in run.sheets:
         take["frames"] = widgets.sheet_data(run.sheets[view.take])
@@ -257,9 +248,8 @@ def _pair(run: ReportRun, page: Page) -> list[Part]:
 def _features(run: ReportRun, page: Page) -> list[Part]:
     analyses = run.analyses
     profiles = analyses_json(analyses)["progress"]
-    parts = trajectory_and_progress(
-        page, analyses.takes, analyses.trajectories, profiles, lines=SHOWN
-    )
+    medians = analyses.trajectories
+    parts = trajectory_and_progress(page, analyses.takes, medians, profiles, lines=SHOWN)
     if analyses.maps is not None:
         parts += ["### Maps", *map_parts(page, "maps", analyses.maps)]
     return parts
@@ -295,7 +285,8 @@ def write_report(run: ReportRun, out: Path) -> None:
     """Write the folder `out` whole; tables of `dvc plots` show the first probe, timelines all."""
     with atomic_folder(out) as folder:
         (folder / TIMELINES).mkdir()
-        drawn = draw_timelines(run.tracks, run.classes, run.config.timelines, folder / TIMELINES)
+        chosen = chosen_takes(run.gains(), run.config.timelines)
+        drawn = draw_timelines(chosen, run.tracks, run.classes, folder / TIMELINES)
         write_json(folder / "report.json", report_json(run.results, run.demo))
         write_json(folder / "analyses.json", analyses_json(run.analyses))
         if run.analyses.maps is not None:

@@ -21,7 +21,7 @@ from matplotlib.patches import Patch
 from pjepa.core.runs import Spans, label_spans
 from pjepa.core.tables import Classes
 from pjepa.report.analyses import Profile
-from pjepa.report.gains import chosen_takes, take_accuracy, take_gains
+from pjepa.report.gains import ChosenTake, take_accuracy
 from pjepa.report.results import Cell, Predictions, Results
 from pjepa.storage.writing import atomic_file, write_csv
 
@@ -122,18 +122,15 @@ def probe_tracks(
 
 
 def draw_timelines(
-    tracks: Sequence[Track], classes: Classes, count: int, folder: Path
+    chosen: Sequence[ChosenTake], tracks: Sequence[Track], classes: Classes, folder: Path
 ) -> dict[str, str]:
-    """Draw `count` takes and return their captions by file name; needs raw and pjepa.
+    """Draw the chosen takes and return their captions by file name.
 
     File names say the rank, not the take, so that `dvc plots diff` finds the same picture in two
-    revisions; takes are ranked by the gain of the first probe.
+    revisions.
     """
-    by_name = {track.cell.representation: track.cell for track in reversed(tracks)}
-    if "raw" not in by_name or "pjepa" not in by_name or not count:
-        return {}
     captions = {}
-    for choice in chosen_takes(take_gains(by_name["raw"], by_name["pjepa"]), count):
+    for choice in chosen:
         name, take = f"{choice.name}.png", choice.gain.take_id
         title = " ".join(take.split())
         captions[name] = f"{title}, {choice.why} ({choice.gain.points:+.1f} points of acc)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -173,7 +173,7 @@ def difference_json(difference: Interval) -> dict[str, Any]:
 def rounded(value: Any) -> Any:
     """Return dataclasses, mappings, sequences and arrays as JSON values, all numbers rounded."""
     if is_dataclass(value):
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
+        value = vars(value)
     if isinstance(value, Mapping):
         return {name: rounded(each) for name, each in value.items()}
     if isinstance(value, np.ndarray):

@@ -61,7 +61,7 @@ def cell_kind(cell: Cell) -> str:
     return f"control {given} annotated boundaries"
 
 
-def take_data(choice: ChosenTake, tracks: Sequence[Track], group: str) -> dict[str, Any]:
+def take_data(choice: ChosenTake, tracks: Sequence[Track]) -> dict[str, Any]:
     """Return one take of the timelines: truth first, then every track."""
     take = choice.gain.take_id
     first = tracks[0].predictions[take]
@@ -74,7 +74,7 @@ def take_data(choice: ChosenTake, tracks: Sequence[Track], group: str) -> dict[s
         rows.append({"name": track.name, "acc": accuracy, "runs": runs})
     return {
         "id": take,
-        "group": group,
+        "group": tracks[0].cell.statistics.groups[take],
         "why": choice.why,
         "gain": round(choice.gain.points, 1),
         "start": round(float(first.times[0]), 2),

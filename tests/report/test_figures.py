@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from pjepa.core.tables import Classes
 from pjepa.report.config import ReportConfig
 from pjepa.report.figures import (
     BACKGROUND,
     Strip,
     class_look,
     draw_strip,
-    draw_timelines,
     probe_tracks,
     save_png,
 )
@@ -71,12 +69,11 @@ def test_a_hundred_classes_have_looks_of_their_own() -> None:
     assert class_look(-1, 0) != class_look(0, 0)
 
 
-def test_every_probe_has_its_strips(cells: dict[str, Cell], tmp_path: Path) -> None:
+def test_every_probe_has_its_strips(cells: dict[str, Cell]) -> None:
     mine = (cells["raw"], cells["pjepa"], replace(cells["raw"], probe="fact"))
     predictions = {(cell.probe, cell.representation): {} for cell in mine}
     found = probe_tracks(Results(mine, ()), predictions)  # type: ignore[arg-type]
     assert [track.name for track in found] == ["raw, linear", "pjepa, linear", "raw, fact"]
-    assert draw_timelines(found[:1], Classes(("a",), None), 3, tmp_path) == {}  # no gain to rank by
 
 
 def test_a_gap_in_time_stays_empty() -> None:
