@@ -144,7 +144,7 @@ def test_any_target_can_be_read(cell: Cell) -> None:
 
 def test_bad_input_is_one_line(tmp_path: Path) -> None:
     inputs = world(tmp_path)
-    with pytest.raises(InputError, match="no stream"):
+    with pytest.raises(InputError, match="representation raw: no stream found"):
         run(replace(inputs, streams=[]), tmp_path / "out")
     labels = read_labels(inputs.labels)
     short = [(take, np.arange(39.0), label[:39]) for take, label in labels.items()]

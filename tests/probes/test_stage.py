@@ -1,7 +1,6 @@
 """`python -m stages.probe`: the probes it knows and the errors it gives."""
 
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,15 +15,6 @@ from tests.probes.kinds import KINDS
 def test_usage_is_one_line(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["probe", *arguments])
     with pytest.raises(InputError, match=r"usage: .*attentive\|fact\|foreground"):
-        run()
-
-
-def test_an_unknown_representation_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["probe", "linear", "nothing"])
-    with pytest.raises(InputError, match="representation nothing: no stream found"):
         run()
 
 
