@@ -15,7 +15,8 @@ from pathlib import Path
 
 from pjepa.metrics.segmentation import combined_score
 from pjepa.report.results import OFFLINE, Cell, CellFolder, read_cell
-from pjepa.tools.params import Params, dotted
+from pjepa.tools.compare import compare
+from pjepa.tools.params import Params
 from pjepa.tools.presets import preset_values
 from pjepa.ui.console import InputError
 
@@ -123,13 +124,11 @@ def _data_set(params: Params) -> list[str]:
 
 def changed_params(preset: Params, params: Params) -> list[str]:
     """Return `name value (the preset's)` of every parameter that bears on numbers and differs."""
-    theirs, ours = dotted(preset.model_dump(mode="json")), dotted(params.model_dump(mode="json"))
+    values = (each.model_dump(mode="json") for each in (preset, params))
     return [
-        f"{name} {ours[name]} ({value})"
-        for name, value in theirs.items()
-        if ours.get(name) != value
-        and not RUNNING.search(name)
-        and not name.startswith(("cells.", "report."))
+        f"{name} {ours} ({theirs})"
+        for name, (theirs, ours) in compare.changed_params(*values).items()
+        if not RUNNING.search(name) and not name.startswith(("cells.", "report."))
     ]
 
 
