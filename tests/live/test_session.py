@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import shutil
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +36,13 @@ from tests.storage.flip import flip
 
 FIELDS = ("next", "next_score", "progress", "surprise")
 CELLS = ("linear-pjepa", "attentive-pjepa", "ltcausal-pjepa", "linear-raw", "ltcausal-raw")
+
+
+@pytest.fixture(scope="module")
+def whole(project, tmp_path_factory):
+    """The usual models, and the lines of an uninterrupted session."""
+    models = load_models(wanted(project))
+    return models, run(models, project[2], tmp_path_factory.mktemp("whole"))[2]
 
 
 def wanted(project, cell="linear-pjepa", **changes):
@@ -164,12 +170,11 @@ def test_a_session_that_was_stopped_goes_on(project, tmp_path, cell, stop):
 
 @pytest.mark.parametrize("both", [False, True])
 def test_a_damaged_state_is_put_aside_for_the_one_before(
-    project, tmp_path, monkeypatch, capsys, both
+    project, whole, tmp_path, monkeypatch, capsys, both
 ):
     monkeypatch.setattr("pjepa.live.session.SAVE_S", 0.0)
     monkeypatch.setattr("pjepa.live.session.SAVE_SHARE", math.inf)  # a state after every hop
-    models, state = load_models(wanted(project)), tmp_path / "state"
-    _, _, whole = run(models, project[2], tmp_path)
+    (models, expected), state = whole, tmp_path / "state"
     options = {"jsonl": tmp_path / "cut.jsonl", "state": state}
     interrupted(models, project[2], 7, **options)
     for name in ("state.safetensors", *(["state.safetensors.before"] if both else [])):
@@ -178,24 +183,24 @@ def test_a_damaged_state_is_put_aside_for_the_one_before(
         with pytest.raises(InputError, match="no good state is left; run again to start afresh"):
             Session(models, str(project[2]), Options(quiet=True, **options))
     _, _, rows = run(models, project[2], tmp_path, **options)
-    assert told(rows) == told(whole)
+    assert told(rows) == told(expected)
     said = [line for line in capsys.readouterr().err.splitlines() if "is damaged" in line]
     assert len(said) == 1 + both
 
 
-def test_lines_that_somebody_took_away_leave_no_hole(project, tmp_path):
-    models, out = load_models(wanted(project)), tmp_path / "out.jsonl"
-    interrupted(models, project[2], 7, jsonl=out, state=tmp_path / "s")
-    first = lines(out)
-    out.unlink()
-    _, _, rest = run(models, project[2], tmp_path, jsonl=out, state=tmp_path / "s")
+def test_lines_that_somebody_took_away_leave_no_hole(project, whole, tmp_path):
+    options = {"jsonl": tmp_path / "out.jsonl", "state": tmp_path / "s"}
+    interrupted(whole[0], project[2], 7, **options)
+    first = lines(options["jsonl"])
+    options["jsonl"].unlink()
+    _, _, rest = run(whole[0], project[2], tmp_path, **options)
     assert len(first) > 1
     assert rest[0]["start"] <= first[-1]["end"]
     assert rest[-1]["end"] == 20.5
 
 
-def test_a_state_of_something_else_is_refused(project, tmp_path):
-    models = load_models(wanted(project))
+def test_a_state_of_something_else_is_refused(project, whole, tmp_path):
+    models, _ = whole
     interrupted(models, project[2], 0, state=tmp_path / "state")
     with pytest.raises(InputError, match="another source, model or setting"):
         Session(models, "other.mp4", Options(quiet=True, state=tmp_path / "state"))
@@ -208,19 +213,9 @@ def test_a_state_of_something_else_is_refused(project, tmp_path):
         Session(again, str(project[2]), Options(quiet=True, state=tmp_path / "state"))
 
 
-def test_a_service_that_is_stopped_completes_its_output(project, tmp_path):
-    models, before = load_models(wanted(project)), signal.getsignal(signal.SIGTERM)
-    session = Session(models, str(project[2]), Options(quiet=True, jsonl=tmp_path / "x.jsonl"))
-    stop_after(session, 3, lambda: signal.raise_signal(signal.SIGTERM))
-    assert session.run()["status"] == "stopped"
-    assert lines(tmp_path / "x.jsonl")[-1]["end"] == 4.0
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
 @pytest.mark.parametrize("live", [False, True])
-def test_a_pipe_that_ends_is_labelled_as_its_file(project, tmp_path, live):
-    video = make_video(tmp_path / "x.ts", 9.3, format="mpegts")
-    models = load_models(wanted(project))
+def test_a_pipe_that_ends_is_labelled_as_its_file(whole, tmp_path, live):
+    video, (models, _) = make_video(tmp_path / "x.ts", 9.3, format="mpegts"), whole
     with video.open("rb") as file:
         pipe, out = Pipe(file.fileno()), tmp_path / "out.jsonl"
         wait_for(lambda: pipe._ended)  # as if models had loaded meanwhile
@@ -231,10 +226,9 @@ def test_a_pipe_that_ends_is_labelled_as_its_file(project, tmp_path, live):
 
 
 def test_lines_on_standard_output_beside_a_look_at_the_present_that_changes_nothing(
-    project, tmp_path, capfd
+    project, whole, capfd
 ):
-    models, screen = load_models(wanted(project)), io.StringIO()
-    _, _, expected = run(models, project[2], tmp_path)
+    (models, expected), screen = whole, io.StringIO()
     session = Session(models, str(project[2]), Options(jsonl=Path("-")))
     session.view.console = Console(file=screen, force_terminal=True, width=100)
     session.run()

@@ -71,7 +71,7 @@ def test_killed_and_restored_gives_the_same_labels(project, tmp_path):
     arguments = (project[2], "--jsonl", out, "--state", state)
     with start(project, tmp_path, *arguments, MARK_AFTER="9") as process:
         wait_for_mark(process, tmp_path)
-    models = load_models(wanted(project))
+    models = load_models(wanted(project, questions=tmp_path / "none"))  # as the process
     with out.open("ab") as file:
         file.write(b'{"start": half a line that came after the state')
     session, _, rows = run(models, project[2], tmp_path, **options)
@@ -81,7 +81,8 @@ def test_killed_and_restored_gives_the_same_labels(project, tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_on_a_pipe_ends_with_a_complete_file(project, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])  # Ctrl-C; a service's end
+def test_a_signal_on_a_pipe_ends_with_a_complete_file(project, tmp_path, number):
     video = make_video(tmp_path / "x.ts", 6.0, format="mpegts")
     out, summary = tmp_path / "out.jsonl", tmp_path / "s.json"
     patient = ("--every-frame", "--stall", "86400")  # no frame is dropped, no pause is too long
@@ -90,7 +91,7 @@ def test_ctrl_c_on_a_pipe_ends_with_a_complete_file(project, tmp_path):
         process.stdin.write(video.read_bytes())
         process.stdin.flush()  # and then nothing: the camera is on, the pipe is open
         wait_for_mark(process, tmp_path)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         process.wait()
         printed, said = process.stdout.read(), process.stderr.read()
     assert process.returncode == 0, said.decode()
