@@ -94,6 +94,8 @@ def test_degenerate_sequences_have_defined_scores(convention: str) -> None:
     def score(truth: list[int], prediction: list[int]) -> dict[str, float]:
         return segmentation_scores([truth], [prediction], 0, convention)
 
+    no_take = segmentation_scores([], [], 0, convention)
+    assert no_take == pytest.approx(dict.fromkeys(METRICS, 100.0))
     for empty in ([], [0, 0, 0], [-1, -1]):
         assert score(empty, empty) == pytest.approx(dict.fromkeys(METRICS, 100.0))
     assert score([2], [2]) == pytest.approx(dict.fromkeys(METRICS, 100.0), abs=2e-3)
