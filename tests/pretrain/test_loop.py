@@ -21,10 +21,6 @@ from tests.pretrain.conftest import changed, packed, tokens_of
 from tests.storage.flip import flip
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing after it runs."""
-
-
 def files(folder):
     return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
@@ -35,34 +31,6 @@ def new_trainer(takes, config):
 
 def first_batch(takes, config):
     return next(feed(takes, changed(config, exchange=0.0), None, 0, 0))[0][0]
-
-
-@pytest.mark.parametrize("after", [1, 7])
-def test_killed_after_any_step_it_ends_in_the_same_bytes(
-    takes, config, tmp_path, monkeypatch, after
-):
-    monkeypatch.setattr(Saver, "is_due", lambda saver: True)
-    config = changed(config, dropout=0.1, accumulate=2, batch_tokens=40)
-    straight: list[dict[str, float]] = []
-    pretrain(takes, config, tmp_path / "a", tmp_path / "a-out", straight.append)
-    steps = 0
-    whole_step = Trainer.step
-
-    def step_and_die(*arguments):
-        nonlocal steps
-        steps += 1
-        if steps > after:
-            raise Killed
-        return whole_step(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", step_and_die)
-        with pytest.raises(Killed):
-            pretrain(takes, config, tmp_path / "b", tmp_path / "b-out", [].append)
-    resumed: list[dict[str, float]] = []
-    pretrain(takes, config, tmp_path / "b", tmp_path / "b-out", resumed.append)
-    assert resumed == straight
-    assert files(tmp_path / "a-out") == files(tmp_path / "b-out")
 
 
 @pytest.mark.slow
@@ -220,10 +188,8 @@ def test_a_diverged_loss_stops_in_words_and_changes_nothing(takes, config):
     assert torch.equal(before, trainer.model.student.proj[1].weight)
 
 
-def test_schedule():
-    rates = [learning_rate(1.0, e, e, [2, 4], 0.1, 0) for e in range(6)]
-    np.testing.assert_allclose(rates, [1, 1, 0.1, 0.1, 0.01, 0.01])
-    assert learning_rate(1.0, 0, 0, [], 0.1, 4) == 0.25
+def test_the_rate_warms_up():
+    assert [learning_rate(1.0, 0, step, [], 0.1, 4) for step in (0, 3, 9)] == [0.25, 1.0, 1.0]
 
 
 def test_monitors_tell_collapse():

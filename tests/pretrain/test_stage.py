@@ -25,7 +25,8 @@ PRESET = {
     "pjepa": {
         "width": 64, "heads": 2, "predictor_heads": 2, "epochs": 30, "milestones": [25],
         "batch_tokens": 256, "snapshot_every": 10, "dropout": 0.1,
-        "input_norm": "causal_center", "neighbours": [-2, -1, 1, 2],
+        "input_norm": "causal_center", "neighbours": [-2, -1, 1, 2], "exchange": 0.5,
+        "accumulate": 2,
     }
 }  # fmt: skip
 
@@ -72,7 +73,7 @@ def test_killed_and_repeated_it_ends_in_the_same_bytes(project):
     assert len(expected) > 8
     assert not list(Path(".dvc/tmp/pjepa/pretrain").glob("*/state.pt"))
     clear()
-    run_killed("pretrain", (3, 20, 50), clear)
+    run_killed("pretrain", (1, 15, 30), clear)
     assert outputs() == expected
 
 
@@ -110,7 +111,7 @@ def trained(way):
     """Returns weights, losses and effective ranks of a training in one process or in two."""
     set_params(
         processes=1 if way == "alone" else 2, epochs=4, milestones=[3], snapshot_every=4,
-        accumulate=2, dropout=0.0, batch_tokens=200,
+        dropout=0.0, batch_tokens=200,
     )  # fmt: skip
     if way == "slurm":
         ran, asked = on_slurm()
