@@ -68,8 +68,7 @@ def test_medians_and_profiles_count_a_take_once(found: Analyses, project: Path) 
 
 def test_maps_are_seeded_and_hold_whole_takes() -> None:
     vectors = np.random.default_rng(0).normal(size=(40, 5))
-    together = tsne_maps(dict.fromkeys("abc", vectors), 1)  # on as many cores as there are
-    for points in together.values():
+    for points in tsne_maps(dict.fromkeys("abc", vectors), 1).values():  # on all cores
         np.testing.assert_array_equal(points, tsne(vectors, 1))
     assert not tsne(np.ones((9, 3)), 0).any()
     lengths = {f"t{i}": 10 for i in range(9)}
