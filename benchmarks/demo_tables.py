@@ -29,6 +29,8 @@ FRAMES, ROWS = 8, 3  # of the picture of a take; of the contact sheet, which has
 SECTION = "#pair"  # of the page, as a picture
 LEFT_OUT = (  # sections of the report that the page leaves to it
     "All other differences",
+    "The demo's proof",
+    "Provenance",
     "What each representation is",
     "Feature space",
     "Progress",

@@ -77,11 +77,9 @@ def test_the_map_names_what_is_there() -> None:
 def test_generated_tables_are_replaced_whole() -> None:
     report = (
         "# Results\n\nhow\n\n## Probe\n\n| a |\n\n#### All other differences\n\n| b |\n\n"
-        "## Classes\n\n### One\n\nx\n\n## Provenance\n\n### Warnings\n\n- w\n\n### Code\n\nx\n"
+        "## Classes\n\n### One\n\nx\n\n## Two steps\n\n### Maps\n\nx\n"
     )
-    assert report_tables(report) == (
-        "how\n\n### Probe\n\n| a |\n\n### Provenance\n\n#### Warnings\n\n- w"
-    )
+    assert report_tables(report) == ("how\n\n### Probe\n\n| a |\n\n### Two steps")
     page = f"before\n{BEGIN}\nold\n{END}\nafter"
     assert rewritten(page, "new") == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter"
     with pytest.raises(InputError, match="expected the marks"):
