@@ -1,10 +1,5 @@
-"""The paper's models have as many parameters as its sizes say; on `meta`, so nothing is allocated.
+"""The paper's models have as many parameters as it says; on `meta`, so nothing is allocated."""
 
-Sizes are the paper's (Sec. 3.2, Supplement) and, where it gives none, the release's: width 1408,
-16 heads, 4 layers, 2 of the predictor.
-"""
-
-import pytest
 import torch
 
 from benchmarks.sizes import model_of
@@ -14,40 +9,12 @@ from pjepa.probes.attentive.probe import AttentiveProbe
 from pjepa.probes.base.trained import Task
 from pjepa.tools.presets import preset_values
 
-WIDTH, DEPTH, PREDICTOR_DEPTH = 1408, 4, 2
+WIDTH, CLASSES = 1408, 278
 PATCHES = 24  # a side of V-JEPA 2.1's grid at 384 px
-
-
-def linear(inputs: int, outputs: int) -> int:
-    return inputs * outputs + outputs
-
-
-def mlp(width: int) -> int:
-    return linear(width, 4 * width) + linear(4 * width, width)
-
-
-def block(width: int) -> int:
-    return linear(width, 3 * width) + linear(width, width) + mlp(width) + 4 * width
-
-
-def encoder(width_in: int) -> int:
-    projection = 0 if width_in == WIDTH else 2 * width_in + linear(width_in, WIDTH)
-    return projection + DEPTH * block(WIDTH) + 2 * WIDTH
 
 
 def size(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-@pytest.mark.parametrize(
-    ("preset", "width_in"),
-    [("egoexo4d", 1408), ("egoprocel-i3d-streaming", 2048), ("assembly101-vjepa-mean", 1408)],
-)
-def test_encoder_and_predictor_of_the_paper(preset: str, width_in: int) -> None:
-    model = model_of(preset_values(preset).pjepa, width_in)
-    assert size(model.student) == size(model.teacher) == encoder(width_in)
-    assert size(model.predictor) == PREDICTOR_DEPTH * block(WIDTH) + 3 * WIDTH
-    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
 
 
 def test_the_whole_stack_has_the_papers_1_2_billion() -> None:
@@ -62,6 +29,9 @@ def test_the_whole_stack_has_the_papers_1_2_billion() -> None:
     with torch.device("meta"):
         backbone = VJEPA21Encoder(VARIANTS[values.patches.backbone])
         pooler = ActionPooler(shape)
-        classifier = AttentiveProbe(values.probe.attentive, Task(WIDTH, 278))
-    student = model_of(values.pjepa, WIDTH).student
-    assert round(sum(map(size, (backbone, pooler, student, classifier))) / 1e9, 1) == 1.2
+        classifier = AttentiveProbe(values.probe.attentive, Task(WIDTH, CLASSES))
+    model = model_of(values.pjepa, WIDTH)
+    # Four blocks of 12 d^2 weights and 13 d biases and norms, and the last norm: no projection.
+    assert size(model.student) == 4 * (12 * WIDTH**2 + 13 * WIDTH) + 2 * WIDTH
+    stack = (backbone, pooler, model.student, classifier)
+    assert round(sum(map(size, stack)) / 1e9, 1) == 1.2
