@@ -1,4 +1,4 @@
-"""Own videos through every stage in one process: without labels, and with one that is damaged.
+"""Own videos without labels or damaged through every stage, and frame features to tokens.
 
 The other sources run to the report in test_preset_runs.py.
 """
@@ -8,15 +8,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from pjepa.core.tables import read_videos
 from pjepa.patches.store import SKIPPED, noted
-from pjepa.streams.stream import StreamReader
+from pjepa.streams.stream import StreamReader, read_labels
 from pjepa.tools import paths
 from pjepa.tools.cli import app
 from tests.pipeline.in_process import SMALL, STAGES, merged, project, run_stages
+from tests.worlds.assembly import SEQUENCES, SPANS, VIEW, write_annotations, write_lmdb
+from tests.worlds.bundles import EGOPROCEL, STEPS, frame_labels, write_bundle, write_egoprocel
 from tests.worlds.own_videos import write_own_videos, write_video
 
 pytestmark = pytest.mark.slow
@@ -70,3 +73,63 @@ def test_a_take_that_cannot_be_decoded_is_left_out_by_every_later_stage(
     for stream in (paths.STREAM, paths.representation("pjepa") / "stream.parquet"):
         assert StreamReader(stream).takes == ["a b", "d", "deep/c", "e", "g"]
     assert set(json.loads(paths.METRICS.read_text())["linear"]) == {"raw", "segment_mean", "pjepa"}
+
+
+def stream_of(
+    root: Path, project_folder: Path, monkeypatch: pytest.MonkeyPatch, values: dict
+) -> StreamReader:
+    """The stream that the first stages make of a source."""
+    project(project_folder, monkeypatch, merged(SMALL, values), root)
+    run_stages(["takes", "patches", "pooler", "tokens"])
+    return StreamReader(paths.STREAM)
+
+
+@pytest.mark.parametrize("fps", [4.0, 15.0])
+def test_tokens_of_a_bundle_are_the_last_row_at_or_before_their_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fps: float
+) -> None:
+    write_bundle(tmp_path / "root" / "gtea")
+    values = {"data": {"source": "mstcn", "mstcn": {"dataset": "gtea"}}, "tokens": {"fps": fps}}
+    stream = stream_of(tmp_path / "root", tmp_path / "project", monkeypatch, values)
+    assert stream.info.provenance.lookahead_s == pytest.approx(10 / 15)
+    take = stream.read(stream.takes[0])
+    native = np.round(take.times * 15).astype(int)
+    assert native[:4].tolist() == ([0, 3, 7, 11] if fps == 4 else [0, 1, 2, 3])
+    np.testing.assert_array_equal(take.features[:, 0], native)  # the fixture counts its frames
+    assert (read_labels(paths.LABELS)[take.take_id] >= 0).all()
+
+
+def test_assembly101_from_lmdb_to_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = tmp_path / "root/assembly101"
+    write_annotations(base)
+    write_lmdb(base / "db_TSM_features" / VIEW)
+    values = {"data": {"source": "assembly101"}, "tokens": {"fps": 3.75}}
+    stream = stream_of(tmp_path / "root", tmp_path / "project", monkeypatch, values)
+    assert (stream.info.width, stream.info.source) == (2048, "TSM of Assembly101")
+    assert stream.info.provenance.train_labels
+    assert stream.info.provenance.lookahead_s == 0
+    for kind, (first, end) in SPANS.items():
+        take = stream.read(f"{kind}/{SEQUENCES[0]}/{VIEW}")
+        frames = np.arange(first, end, 8)
+        np.testing.assert_array_equal(take.features[:, 0], frames)
+        np.testing.assert_allclose(take.times, frames / 30)
+        middle = (first + end) // 2
+        np.testing.assert_array_equal(take.segment, frames >= middle)
+        labels = read_labels(paths.LABELS)[take.take_id]
+        np.testing.assert_array_equal(labels, np.where(frames >= middle, 2, 0))
+
+
+def test_egoprocel_tokens_keep_their_stamps_and_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_egoprocel(tmp_path / "root/egoprocel")
+    values = {"data": {"source": "egoprocel"}}
+    stream = stream_of(tmp_path / "root", tmp_path / "project", monkeypatch, values)
+    assert stream.info.provenance.lookahead_s == pytest.approx(3.2)
+    for number, name in enumerate(EGOPROCEL):
+        take, rows = stream.read(name), np.floor(np.arange(48) * 2.5).astype(int)
+        np.testing.assert_array_equal(take.features[:, 0], rows)
+        np.testing.assert_allclose(take.times, rows / 10)
+        truth = frame_labels(number, 120, STEPS)
+        expected = [STEPS.index(truth[row]) for row in rows]
+        assert read_labels(paths.LABELS)[name].tolist() == expected
